@@ -1,0 +1,18 @@
+//! What every model family shares: thread pool, hashing, decoding, resizing, transforms.
+
+pub mod base64;
+pub mod bf16;
+pub mod decode;
+pub mod dims;
+pub mod hash;
+pub mod limits;
+pub mod memory;
+pub mod resize;
+pub mod threads;
+pub mod transforms;
+
+pub use decode::{decode_rescale, image_decode_rgb};
+pub use dims::scaled_dims;
+pub use hash::{data_hash, sha256_u64};
+pub use limits::Limits;
+pub use threads::pool;

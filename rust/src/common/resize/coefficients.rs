@@ -1,0 +1,106 @@
+//! Resampling weights, in Pillow's fixed point.
+
+use std::f64::consts::PI;
+
+use super::Filter;
+
+/// Fraction bits of a weight: 32 - 8 - 2, as in Pillow's 8-bit path.
+pub const PRECISION_BITS: u32 = 22;
+
+/// Weights of one axis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coefficients {
+    /// First source index and number of taps, for each output index.
+    pub bounds: Vec<(usize, usize)>,
+    /// `taps_stride` weights for each output index.
+    pub weights: Vec<i32>,
+    /// Distance between the weights of neighbouring output indices.
+    pub taps_stride: usize,
+}
+
+impl Filter {
+    /// Half the filter's width at scale 1.
+    pub fn support(self) -> f64 {
+        match self {
+            Self::Lanczos => 3.0,
+            Self::Bicubic => 2.0,
+            Self::Bilinear | Self::Hamming => 1.0,
+            Self::Box => 0.5,
+        }
+    }
+
+    fn weight(self, x: f64) -> f64 {
+        match self {
+            Self::Box => f64::from(u8::from(x > -0.5 && x <= 0.5)),
+            Self::Bilinear => (1.0 - x.abs()).max(0.0),
+            Self::Hamming => {
+                let x = x.abs();
+                if x == 0.0 {
+                    1.0
+                } else if x >= 1.0 {
+                    0.0
+                } else {
+                    let x = x * PI;
+                    x.sin() / x * (0.54 + 0.46 * x.cos())
+                }
+            }
+            Self::Bicubic => {
+                const A: f64 = -0.5;
+                let x = x.abs();
+                if x < 1.0 {
+                    ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0
+                } else if x < 2.0 {
+                    (((x - 5.0) * x + 8.0) * x - 4.0) * A
+                } else {
+                    0.0
+                }
+            }
+            Self::Lanczos => {
+                if (-3.0..3.0).contains(&x) {
+                    sinc(x) * sinc(x / 3.0)
+                } else {
+                    0.0
+                }
+            }
+        }
+    }
+}
+
+fn sinc(x: f64) -> f64 {
+    if x == 0.0 {
+        return 1.0;
+    }
+    let x = x * PI;
+    x.sin() / x
+}
+
+/// Weights that take `in_size` samples to `out_size`.
+pub fn coefficients(in_size: usize, out_size: usize, filter: Filter) -> Coefficients {
+    let scale = in_size as f64 / out_size as f64;
+    let filter_scale = scale.max(1.0);
+    let support = filter.support() * filter_scale;
+    let taps_stride = support.ceil() as usize * 2 + 1;
+    let inverse = 1.0 / filter_scale;
+    let mut bounds = Vec::with_capacity(out_size);
+    let mut weights = vec![0_i32; out_size * taps_stride];
+    let mut exact = vec![0.0_f64; taps_stride];
+    for (index, fixed) in weights.chunks_exact_mut(taps_stride).enumerate() {
+        let center = (index as f64 + 0.5) * scale;
+        // `as` truncates toward zero and saturates at 0, as Pillow's cast and clamp do.
+        let first = (center - support + 0.5) as usize;
+        let last = ((center + support + 0.5) as usize).min(in_size);
+        let taps = last - first;
+        let mut sum = 0.0;
+        for (tap, weight) in exact[..taps].iter_mut().enumerate() {
+            *weight = filter.weight((tap as f64 + first as f64 - center + 0.5) * inverse);
+            sum += *weight;
+        }
+        for (weight, out) in exact[..taps].iter().zip(fixed) {
+            let weight = if sum == 0.0 { *weight } else { weight / sum };
+            let scaled = weight * f64::from(1_u32 << PRECISION_BITS);
+            *out = if weight < 0.0 { (scaled - 0.5) as i32 } else { (scaled + 0.5) as i32 };
+        }
+        bounds.push((first, taps));
+    }
+    Coefficients { bounds, weights, taps_stride }
+}

@@ -1,0 +1,89 @@
+//! Pillow's 8-bit resize, bit for bit, in both of its pass orders.
+
+mod coefficients;
+mod scalar;
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::error::{CoreError, Result};
+
+/// Resampling filter, by Pillow's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Filter {
+    /// `Image.Resampling.LANCZOS`, support 3.
+    Lanczos,
+    /// `Image.Resampling.BICUBIC`, support 2, a = -0.5.
+    Bicubic,
+    /// `Image.Resampling.BILINEAR`, support 1.
+    Bilinear,
+    /// `Image.Resampling.BOX`, support 0.5.
+    Box,
+    /// `Image.Resampling.HAMMING`, support 1.
+    Hamming,
+}
+
+/// In which order the two passes run; the 8-bit intermediate makes the results differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PassOrder {
+    /// Pillow up to 12: horizontal first, always.
+    HorizontalFirst,
+    /// Pillow 13: vertical first when that side shrinks by over twice as many pixels.
+    VerticalFirstWhenTall,
+}
+
+/// Sizes of a resize, in pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Source width.
+    pub in_width: usize,
+    /// Source height.
+    pub in_height: usize,
+    /// Result width.
+    pub out_width: usize,
+    /// Result height.
+    pub out_height: usize,
+}
+
+impl Size {
+    /// Whether the vertical pass runs first.
+    pub fn vertical_first(&self, order: PassOrder) -> bool {
+        if order == PassOrder::HorizontalFirst || self.in_height <= self.out_height {
+            return false;
+        }
+        let shrink_rows = (self.in_height - self.out_height) as i128;
+        let shrink_columns = self.in_width as i128 - self.out_width as i128;
+        shrink_rows > 2 * shrink_columns
+    }
+}
+
+static PASS_ORDER: AtomicU8 = AtomicU8::new(1);
+
+/// The pass order in force in this process.
+pub fn pass_order() -> PassOrder {
+    if PASS_ORDER.load(Ordering::Relaxed) == 0 {
+        PassOrder::HorizontalFirst
+    } else {
+        PassOrder::VerticalFirstWhenTall
+    }
+}
+
+/// Sets the pass order of this process: that of the installed Pillow.
+pub fn set_pass_order(order: PassOrder) {
+    PASS_ORDER.store(u8::from(order == PassOrder::VerticalFirstWhenTall), Ordering::Relaxed);
+}
+
+/// Resizes RGB (`in_height * in_width * 3` bytes, HWC) into `out`.
+///
+/// # Errors
+/// [`CoreError::InvalidArgument`] for an empty side or buffers of the wrong length.
+pub fn resize_rgb(source: &[u8], size: Size, filter: Filter, order: PassOrder, out: &mut [u8]) -> Result<()> {
+    let Size { in_width, in_height, out_width, out_height } = size;
+    if in_width == 0 || in_height == 0 || out_width == 0 || out_height == 0 {
+        return Err(CoreError::argument("cannot resize from or to an empty image"));
+    }
+    if source.len() != in_width * in_height * 3 || out.len() != out_width * out_height * 3 {
+        return Err(CoreError::argument("buffer length does not match width * height * 3"));
+    }
+    scalar::resize_rgb(source, size, filter, order, out);
+    Ok(())
+}

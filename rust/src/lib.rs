@@ -1,0 +1,15 @@
+//! Image preprocessing for vision-language models: decode, resize, patchify, normalise and hash, bit for bit
+//! as Pillow and the models' reference code do it.
+//!
+//! `unsafe` is denied here and allowed by name only in files that hold one instruction set or one foreign
+//! interface each.
+
+pub mod common;
+pub mod error;
+pub mod inkling;
+pub mod pipeline;
+pub mod registry;
+pub mod tensor;
+
+#[cfg(feature = "python")]
+mod python;

@@ -1,0 +1,113 @@
+//! `_core.common`: what every model family shares.
+
+use numpy::PyReadonlyArray3;
+use pyo3::prelude::*;
+
+use super::array::flat_array;
+use super::edge::run;
+use super::errors::to_python;
+use super::input::Borrowed;
+use crate::common::memory::Buffer;
+use crate::common::resize::{self, Filter, PassOrder, Size};
+use crate::common::{self, base64, hash};
+use crate::error::CoreError;
+
+/// Resizes an HWC uint8 array as Pillow does; flat result of `out_h * out_w * 3` values.
+#[pyfunction]
+#[pyo3(signature = (arr, out_w, out_h, resample = "pil_lanczos"))]
+fn resize_rgb<'py>(
+    py: Python<'py>,
+    arr: PyReadonlyArray3<'py, u8>,
+    out_w: usize,
+    out_h: usize,
+    resample: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    let filter = parse_filter(resample)?;
+    let view = arr.as_array();
+    let (in_height, in_width, channels) = view.dim();
+    if channels != 3 {
+        return Err(to_python(CoreError::argument(format!("expected 3 channels, found {channels}"))));
+    }
+    let contiguous = view.as_standard_layout();
+    let source = contiguous
+        .as_slice()
+        .ok_or_else(|| to_python(CoreError::Internal("a standard layout has a slice".to_owned())))?;
+    let size = Size { in_width, in_height, out_width: out_w, out_height: out_h };
+    let out = run(py, || {
+        let len = out_w
+            .checked_mul(out_h)
+            .and_then(|pixels| pixels.checked_mul(3))
+            .ok_or_else(|| CoreError::argument("the result would not fit into memory"))?;
+        let mut out = Buffer::take(len)?;
+        common::threads::pool()
+            .install(|| resize::resize_rgb(source, size, filter, resize::pass_order(), out.bytes_mut()))?;
+        Ok(out)
+    })?;
+    flat_array::<u8>(py, out)
+}
+
+fn parse_filter(name: &str) -> PyResult<Filter> {
+    match name {
+        "pil_lanczos" => Ok(Filter::Lanczos),
+        "pil_bicubic" => Ok(Filter::Bicubic),
+        "pil_bilinear" => Ok(Filter::Bilinear),
+        "pil_box" => Ok(Filter::Box),
+        "pil_hamming" => Ok(Filter::Hamming),
+        other => Err(to_python(CoreError::argument(format!(
+            "resample {other:?} is unknown; choose pil_lanczos, pil_bicubic, pil_bilinear, pil_box or pil_hamming"
+        )))),
+    }
+}
+
+/// Output size `(width, height)` of Inkling's rescale.
+#[pyfunction]
+#[pyo3(signature = (w, h, rescale_frac = None, rescale_cap = None))]
+fn scaled_dims(w: usize, h: usize, rescale_frac: Option<f64>, rescale_cap: Option<i64>) -> (usize, usize) {
+    common::scaled_dims(w, h, rescale_frac, rescale_cap)
+}
+
+/// Decodes an image to RGB: `(height, width, flat uint8 array)`.
+#[pyfunction]
+fn image_decode_rgb<'py>(py: Python<'py>, data: Borrowed) -> PyResult<(usize, usize, Bound<'py, PyAny>)> {
+    let image = run(py, || common::image_decode_rgb(data.bytes()))?;
+    Ok((image.height, image.width, flat_array::<u8>(py, image.pixels)?))
+}
+
+/// First 8 bytes of SHA-256, big-endian.
+#[pyfunction]
+fn data_hash(py: Python<'_>, data: Borrowed) -> PyResult<u64> {
+    run(py, || Ok(hash::data_hash(data.bytes())))
+}
+
+/// The whole SHA-256 digest, 32 bytes.
+#[pyfunction]
+fn content_digest(py: Python<'_>, data: Borrowed) -> PyResult<[u8; 32]> {
+    run(py, || Ok(hash::content_digest(data.bytes())))
+}
+
+/// Decodes standard base64, strictly.
+#[pyfunction]
+fn base64_decode(py: Python<'_>, encoded: &str) -> PyResult<Vec<u8>> {
+    run(py, || base64::base64_decode(encoded))
+}
+
+/// Sets the pass order of the resize: True where Pillow runs the vertical pass of tall pictures first.
+#[pyfunction]
+fn set_vertical_first_when_tall(enabled: bool) {
+    resize::set_pass_order(if enabled {
+        PassOrder::VerticalFirstWhenTall
+    } else {
+        PassOrder::HorizontalFirst
+    });
+}
+
+/// Adds the functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(resize_rgb, module)?)?;
+    module.add_function(wrap_pyfunction!(scaled_dims, module)?)?;
+    module.add_function(wrap_pyfunction!(image_decode_rgb, module)?)?;
+    module.add_function(wrap_pyfunction!(data_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(content_digest, module)?)?;
+    module.add_function(wrap_pyfunction!(base64_decode, module)?)?;
+    module.add_function(wrap_pyfunction!(set_vertical_first_when_tall, module)?)
+}

@@ -1,0 +1,25 @@
+//! The one place where Rust work is entered from Python.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::prelude::*;
+
+use super::errors::to_python;
+use crate::error::{CoreError, Result};
+
+/// Runs `work` without the GIL; errors become exceptions and a panic becomes `InternalError`.
+///
+/// # Errors
+/// The Python exception of whatever `work` returned.
+pub fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    py.detach(|| catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panicked(&panic))))
+        .map_err(to_python)
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> CoreError {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    CoreError::Internal(text.unwrap_or_else(|| "a panic without a message".to_owned()))
+}

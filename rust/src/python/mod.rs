@@ -1,0 +1,52 @@
+//! The Python module `sglang_mm_ray._core`. Bindings only convert.
+
+mod array;
+mod common;
+mod edge;
+mod errors;
+mod input;
+mod processor;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    errors::register(module)?;
+    processor::register(module)?;
+    module.add_function(wrap_pyfunction!(build_info, module)?)?;
+    module.add_function(wrap_pyfunction!(set_thread_budget, module)?)?;
+    let common = PyModule::new(py, "common")?;
+    self::common::register(&common)?;
+    add_submodule(module, &common)?;
+    let inkling = PyModule::new(py, "inkling")?;
+    crate::inkling::python::register(&inkling)?;
+    add_submodule(module, &inkling)
+}
+
+// `import sglang_mm_ray._core.common` needs the entry in sys.modules; an attribute alone does not do.
+fn add_submodule(parent: &Bound<'_, PyModule>, child: &Bound<'_, PyModule>) -> PyResult<()> {
+    let name = format!("sglang_mm_ray._core.{}", child.name()?);
+    parent.add_submodule(child)?;
+    child.setattr("__name__", &name)?;
+    child.py().import("sys")?.getattr("modules")?.set_item(name, child)
+}
+
+/// How this build was made and what it runs with.
+#[pyfunction]
+fn build_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let info = PyDict::new(py);
+    info.set_item("version", env!("CARGO_PKG_VERSION"))?;
+    info.set_item("jpeg_simd", cfg!(jpeg_simd))?;
+    info.set_item("threads", crate::common::threads::thread_count())?;
+    info.set_item("target", std::env::consts::ARCH)?;
+    Ok(info)
+}
+
+/// Sets how many threads this process may use; before the first image.
+#[pyfunction]
+fn set_thread_budget(threads: usize) -> PyResult<()> {
+    crate::common::threads::set_thread_budget(threads).map_err(errors::to_python)
+}

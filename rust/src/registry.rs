@@ -1,0 +1,144 @@
+//! Model families, by name.
+//!
+//! A family is one folder with an [`ImageProcessorSpec`] and one line in [`default_registry`]. Its parameters
+//! arrive as JSON and become a typed spec of its own; what it makes is a list of named tensors.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use crate::common::limits::Limits;
+use crate::error::{CoreError, Result};
+use crate::pipeline::{self, Processed};
+use crate::tensor::{Tensor, TensorSpec, Transport};
+
+/// A model family: knows its parameters and builds processors from them.
+pub trait ImageProcessorSpec: Send + Sync {
+    /// Name in the registry, and of the Python submodule if there is one.
+    fn name(&self) -> &'static str;
+
+    /// Builds a processor from the family's parameters as a JSON object (`"{}"` for all defaults).
+    ///
+    /// # Errors
+    /// [`CoreError::InvalidArgument`] for an unknown or impossible parameter.
+    fn configure(&self, parameters_json: &str) -> Result<Arc<dyn ImageProcessor>>;
+
+    /// Preprocesses encoded images side by side on [`crate::common::pool`], each with a result of its own.
+    ///
+    /// # Errors
+    /// The outer error is that of [`Self::configure`].
+    fn preprocess_batch(
+        &self,
+        datas: &[&[u8]],
+        parameters_json: &str,
+        transport: Transport,
+        limits: &Limits,
+    ) -> Result<Vec<Result<Processed>>> {
+        let processor = self.configure(parameters_json)?;
+        Ok(pipeline::preprocess_batch(&*processor, datas, transport, limits))
+    }
+}
+
+/// What an image of one size becomes, known from its header alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Width after resizing, in pixels.
+    pub width: usize,
+    /// Height after resizing, in pixels.
+    pub height: usize,
+    /// Patch grid: temporal, rows, columns.
+    pub grid: [usize; 3],
+    /// Placeholder tokens that stand for the image in the prompt.
+    pub num_tokens: usize,
+    /// The tensors that [`ImageProcessor::process`] makes.
+    pub tensors: Vec<TensorSpec>,
+}
+
+/// A family with its parameters fixed. Pure: equal input gives equal output on every machine.
+pub trait ImageProcessor: Send + Sync {
+    /// Name of the family.
+    fn family(&self) -> &'static str;
+
+    /// All parameters, defaults filled in, as canonical JSON: equal text means equal results.
+    fn parameters_json(&self) -> String;
+
+    /// Sizes of what an image of `width` by `height` pixels becomes.
+    ///
+    /// # Errors
+    /// [`CoreError::InvalidArgument`] if the model forbids the size.
+    fn plan(&self, width: usize, height: usize, transport: Transport) -> Result<Plan>;
+
+    /// Turns `rgb` (`height * width * 3` bytes, HWC) into the planned tensors.
+    ///
+    /// # Errors
+    /// As [`Self::plan`].
+    fn process(&self, rgb: &[u8], width: usize, height: usize, transport: Transport) -> Result<Vec<Tensor>>;
+
+    /// Late normalising: writes the patches of already resized pixels (the `uint8` transport) into `out`, bit
+    /// for bit as [`Self::process`] would have.
+    ///
+    /// # Errors
+    /// [`CoreError::InvalidArgument`] if the sizes do not match or `transport` is `Uint8`.
+    fn finish(
+        &self,
+        pixels: &[u8],
+        width: usize,
+        height: usize,
+        transport: Transport,
+        out: &mut [u8],
+    ) -> Result<()>;
+}
+
+/// The families by name.
+#[derive(Default)]
+pub struct ProcessorRegistry {
+    families: BTreeMap<&'static str, Box<dyn ImageProcessorSpec>>,
+}
+
+impl ProcessorRegistry {
+    /// An empty registry.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a family; a later one of the same name replaces the earlier.
+    pub fn register(&mut self, family: Box<dyn ImageProcessorSpec>) {
+        self.families.insert(family.name(), family);
+    }
+
+    /// Looks a family up.
+    ///
+    /// # Errors
+    /// [`CoreError::InvalidArgument`] that lists the known names.
+    pub fn get(&self, name: &str) -> Result<&dyn ImageProcessorSpec> {
+        self.families.get(name).map(|family| &**family).ok_or_else(|| {
+            CoreError::argument(format!("no processor {name:?}; known: {}", self.names().join(", ")))
+        })
+    }
+
+    /// Names of all families, sorted.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.families.keys().copied().collect()
+    }
+}
+
+/// Parses a family's parameters; anything but a JSON object is refused, as are unknown fields where the
+/// family's type denies them.
+///
+/// # Errors
+/// [`CoreError::InvalidArgument`] that names the family and the field.
+pub fn parse_parameters<T: serde::de::DeserializeOwned>(family: &str, parameters_json: &str) -> Result<T> {
+    // Through a map, since serde would also fill a struct from an array.
+    serde_json::from_str::<serde_json::Map<_, _>>(parameters_json)
+        .and_then(|fields| serde_json::from_value(fields.into()))
+        .map_err(|error| CoreError::argument(format!("{family} parameters: {error}")))
+}
+
+/// The families that this build ships.
+pub fn default_registry() -> &'static ProcessorRegistry {
+    static REGISTRY: LazyLock<ProcessorRegistry> = LazyLock::new(|| {
+        let mut registry = ProcessorRegistry::new();
+        registry.register(Box::new(crate::inkling::InklingSpec));
+        registry
+    });
+    &REGISTRY
+}

@@ -1,0 +1,1 @@
+"""Exact, fast image preprocessing for multi-node SGLang, spread over Ray."""
