@@ -23,44 +23,57 @@ static EXCEPTIONS: PyOnceLock<Exceptions> = PyOnceLock::new();
 // the common base, so these have two.
 fn exceptions(py: Python<'_>) -> PyResult<&Exceptions> {
     EXCEPTIONS.get_or_try_init(py, || {
-        let new = |name: &str, doc: &str, bases: Bound<'_, PyTuple>| -> PyResult<Py<PyType>> {
+        let new = |name: &str, code: &str, doc: &str, bases: Bound<'_, PyTuple>| -> PyResult<Py<PyType>> {
             let members = PyDict::new(py);
             members.set_item("__module__", "sglang_mm_ray._core")?;
             members.set_item("__doc__", doc)?;
+            members.set_item("code", code)?;
+            members.set_item("retriable", false)?;
             let class = py.get_type::<PyType>().call1((name, bases, members))?;
             Ok(class.cast_into::<PyType>()?.unbind())
         };
         let preprocess_error = new(
             "PreprocessError",
+            "preprocess_error",
             "Base of every error of this package.",
             PyTuple::new(py, [py.get_type::<PyException>()])?,
         )?;
         let base = preprocess_error.bind(py);
         let input_error = new(
             "InputError",
+            "input_error",
             "The input is at fault; the same input will fail again.",
             PyTuple::new(py, [base, &py.get_type::<PyValueError>()])?,
         )?;
         let input = || PyTuple::new(py, [input_error.bind(py)]);
         let decode_error = new(
             "DecodeError",
+            "decode_error",
             "The file is broken, or is no image. `format` names what it claims to be.",
             input()?,
         )?;
         Ok(Exceptions {
             unsupported_format: new(
                 "UnsupportedFormat",
+                "unsupported_format",
                 "No native decoder handles the format, which `format` names.",
                 PyTuple::new(py, [decode_error.bind(py)])?,
             )?,
             limit_exceeded: new(
                 "LimitExceeded",
+                "limit_exceeded",
                 "The input is over a limit: `what`, its `value` and the `limit`.",
                 input()?,
             )?,
-            invalid_argument: new("InvalidArgument", "The caller passed what cannot work.", input()?)?,
+            invalid_argument: new(
+                "InvalidArgument",
+                "invalid_argument",
+                "The caller passed what cannot work.",
+                input()?,
+            )?,
             internal_error: new(
                 "InternalError",
+                "internal_error",
                 "A fault of the core itself.",
                 PyTuple::new(py, [base, &py.get_type::<PyRuntimeError>()])?,
             )?,
