@@ -11,7 +11,7 @@ pub mod resize;
 pub mod threads;
 pub mod transforms;
 
-pub use decode::{decode_rescale, image_decode_rgb};
+pub use decode::{decode_rescale, image_decode_rgb, probe};
 pub use dims::scaled_dims;
 pub use hash::{data_hash, sha256_u64};
 pub use limits::Limits;

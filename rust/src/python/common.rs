@@ -73,6 +73,12 @@ fn image_decode_rgb<'py>(py: Python<'py>, data: Borrowed) -> PyResult<(usize, us
     Ok((image.height, image.width, flat_array::<u8>(py, image.pixels)?))
 }
 
+/// Reads the header only: `(format, width, height)`.
+#[pyfunction]
+fn probe(py: Python<'_>, data: Borrowed) -> PyResult<(&'static str, usize, usize)> {
+    run(py, || common::probe(data.bytes()).map(|header| (header.format, header.width, header.height)))
+}
+
 /// First 8 bytes of SHA-256, big-endian.
 #[pyfunction]
 fn data_hash(py: Python<'_>, data: Borrowed) -> PyResult<u64> {
@@ -106,6 +112,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(resize_rgb, module)?)?;
     module.add_function(wrap_pyfunction!(scaled_dims, module)?)?;
     module.add_function(wrap_pyfunction!(image_decode_rgb, module)?)?;
+    module.add_function(wrap_pyfunction!(probe, module)?)?;
     module.add_function(wrap_pyfunction!(data_hash, module)?)?;
     module.add_function(wrap_pyfunction!(content_digest, module)?)?;
     module.add_function(wrap_pyfunction!(base64_decode, module)?)?;

@@ -1,10 +1,33 @@
 //! Encoded bytes to RGB, pixel for pixel as `Image.open(...).convert("RGB")` of Pillow.
+//!
+//! One submodule a format, all of the same shape: `header` reads as much as Pillow's `open` does (its verdict
+//! included) and takes no memory for pixels; `decode` makes the pixels of a header that was let through.
+
+mod bmp;
+mod gif;
+mod jpeg;
+mod png;
+mod sniff;
+mod webp;
+
+pub use sniff::{Format, sniff};
 
 use super::dims::scaled_dims;
-use super::limits::Limits;
+use super::limits::{Limits, PILLOW_MAX_PIXELS};
 use super::memory::Buffer;
 use super::resize::{self, Filter};
 use crate::error::{CoreError, Result};
+
+/// What the first bytes of a file say about its picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Name of the format as Pillow spells it.
+    pub format: &'static str,
+    /// Width in pixels, at least 1.
+    pub width: usize,
+    /// Height in pixels, at least 1.
+    pub height: usize,
+}
 
 /// A decoded image: `height * width * 3` bytes, HWC.
 #[derive(Debug)]
@@ -19,6 +42,29 @@ pub struct RgbImage {
     pub decoder: &'static str,
 }
 
+impl RgbImage {
+    /// An image with unspecified pixels, for a decoder that writes all of them.
+    ///
+    /// # Errors
+    /// [`CoreError::Internal`] if the system has no memory left.
+    pub fn unfilled(width: usize, height: usize, decoder: &'static str) -> Result<Self> {
+        let len = width
+            .checked_mul(height)
+            .and_then(|pixels| pixels.checked_mul(3))
+            .ok_or_else(|| CoreError::argument("the image would not fit into memory"))?;
+        Ok(Self { width, height, pixels: Buffer::take(len)?, decoder })
+    }
+}
+
+/// Reads the header only: format and size.
+///
+/// # Errors
+/// [`CoreError::Decode`] where Pillow cannot open the file, [`CoreError::UnsupportedFormat`] where only Pillow
+/// could tell.
+pub fn probe(data: &[u8]) -> Result<Header> {
+    header(sniff(data), data)
+}
+
 /// Decodes `data`; `admit` sees the size from the header first and may refuse before memory is taken.
 ///
 /// # Errors
@@ -29,8 +75,31 @@ pub fn decode(
     limits: &Limits,
     admit: impl FnOnce(usize, usize) -> Result<()>,
 ) -> Result<RgbImage> {
-    let _ = (data, limits, admit);
-    Err(CoreError::UnsupportedFormat { format: "unknown" })
+    limits.check_input_bytes(data.len())?;
+    let format = sniff(data);
+    let header = header(format, data)?;
+    let limits = Limits { max_pixels: limits.max_pixels.min(PILLOW_MAX_PIXELS), ..*limits };
+    limits.check_pixels(header.width as u64, header.height as u64)?;
+    admit(header.width, header.height)?;
+    match format {
+        Format::Bmp | Format::Dib => bmp::decode(data, &header, &limits),
+        Format::Gif => gif::decode(data, &header, &limits),
+        Format::Jpeg => jpeg::decode(data, &header, &limits),
+        Format::Png => png::decode(data, &header, &limits),
+        Format::WebP => webp::decode(data, &header, &limits),
+        Format::Other(format) => Err(CoreError::UnsupportedFormat { format }),
+    }
+}
+
+fn header(format: Format, data: &[u8]) -> Result<Header> {
+    match format {
+        Format::Bmp | Format::Dib => bmp::header(data),
+        Format::Gif => gif::header(data),
+        Format::Jpeg => jpeg::header(data),
+        Format::Png => png::header(data),
+        Format::WebP => webp::header(data),
+        Format::Other(format) => Err(CoreError::UnsupportedFormat { format }),
+    }
 }
 
 /// [`decode`] with the default limits.
