@@ -8,6 +8,7 @@ pub mod hash;
 pub mod limits;
 pub mod memory;
 pub mod resize;
+pub mod simd;
 pub mod threads;
 pub mod transforms;
 

@@ -10,14 +10,19 @@ mod processor;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::common::simd;
+
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
+    // A forced level that this CPU lacks is refused here rather than at the first image.
+    simd::level().map_err(errors::to_python)?;
     processor::register(module)?;
     module.add_function(wrap_pyfunction!(build_info, module)?)?;
     module.add_function(wrap_pyfunction!(set_thread_budget, module)?)?;
+    module.add_function(wrap_pyfunction!(set_simd_level, module)?)?;
     let common = PyModule::new(py, "common")?;
     self::common::register(&common)?;
     add_submodule(module, &common)?;
@@ -41,6 +46,10 @@ fn build_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     info.set_item("version", env!("CARGO_PKG_VERSION"))?;
     info.set_item("jpeg_simd", cfg!(jpeg_simd))?;
     info.set_item("threads", crate::common::threads::thread_count())?;
+    info.set_item("simd", simd::level().map_err(errors::to_python)?.name())?;
+    info.set_item("simd_detected", simd::detected().name())?;
+    info.set_item("simd_available", simd::Level::available().map(simd::Level::name).collect::<Vec<_>>())?;
+    info.set_item("cpu_features", simd::cpu_features())?;
     info.set_item("target", std::env::consts::ARCH)?;
     Ok(info)
 }
@@ -49,4 +58,11 @@ fn build_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 #[pyfunction]
 fn set_thread_budget(threads: usize) -> PyResult<()> {
     crate::common::threads::set_thread_budget(threads).map_err(errors::to_python)
+}
+
+/// Forces a SIMD level in this process (`None`: `SGL_MM_RS_SIMD` or the CPU decide); for tests and comparisons.
+#[pyfunction]
+#[pyo3(signature = (name))]
+fn set_simd_level(name: Option<&str>) -> PyResult<()> {
+    name.map(simd::Level::parse).transpose().and_then(simd::set_level).map_err(errors::to_python)
 }

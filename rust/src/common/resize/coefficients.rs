@@ -41,7 +41,8 @@ impl Filter {
                     0.0
                 } else {
                     let x = x * PI;
-                    x.sin() / x * (0.54 + 0.46 * x.cos())
+                    // Pillow's constants are floats that C widens.
+                    x.sin() / x * (f64::from(0.54_f32) + f64::from(0.46_f32) * x.cos())
                 }
             }
             Self::Bicubic => {
