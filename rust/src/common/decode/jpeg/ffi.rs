@@ -1,0 +1,148 @@
+//! The C shim around libjpeg (`shim.c`).
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_uint};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crate::error::{CoreError, Result};
+
+// Links libjpeg-turbo, whose functions only the shim calls.
+use turbojpeg_sys as _;
+
+#[repr(C)]
+struct Shim {
+    opaque: [u8; 0],
+}
+
+unsafe extern "C" {
+    fn smr_jpeg_new() -> *mut Shim;
+    fn smr_jpeg_free(shim: *mut Shim);
+    fn smr_jpeg_show(shim: *mut Shim, data: *const u8, length: usize);
+    fn smr_jpeg_unread(shim: *const Shim) -> usize;
+    fn smr_jpeg_is_skipping(shim: *const Shim) -> c_int;
+    fn smr_jpeg_read_header(shim: *mut Shim) -> c_int;
+    fn smr_jpeg_is_arithmetic(shim: *const Shim) -> c_int;
+    fn smr_jpeg_size(shim: *const Shim, width: *mut c_uint, height: *mut c_uint, components: *mut c_int);
+    fn smr_jpeg_start(shim: *mut Shim) -> c_int;
+    fn smr_jpeg_row_bytes(shim: *const Shim) -> usize;
+    fn smr_jpeg_rows(shim: *mut Shim, out: *mut u8, count: usize, done: *mut usize) -> c_int;
+    fn smr_jpeg_finish(shim: *mut Shim) -> c_int;
+}
+
+/// How a step of libjpeg ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// The step is complete.
+    Done,
+    /// More input is needed; repeat the step with it.
+    Suspended,
+    /// The file is broken: nothing may follow.
+    Broken,
+}
+
+/// A libjpeg decompressor that reads from slices living as long as `'a`.
+pub struct Decompressor<'a> {
+    shim: NonNull<Shim>,
+    broken: bool,
+    input: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Decompressor<'a> {
+    /// A decompressor without input.
+    ///
+    /// # Errors
+    /// [`CoreError::Internal`] if there is no memory.
+    pub fn new() -> Result<Self> {
+        // SAFETY: takes nothing; returns null or an object that `Drop` frees.
+        let shim = unsafe { smr_jpeg_new() };
+        let shim = NonNull::new(shim)
+            .ok_or_else(|| CoreError::Internal("no memory for a JPEG decompressor".to_owned()))?;
+        Ok(Self { shim, broken: false, input: PhantomData })
+    }
+
+    /// Makes `data` the input. It starts with the bytes that were left unread.
+    pub fn show(&mut self, data: &'a [u8]) {
+        // SAFETY: `data` outlives the decompressor, which only reads it.
+        unsafe { smr_jpeg_show(self.shim.as_ptr(), data.as_ptr(), data.len()) }
+    }
+
+    /// Bytes of the input that were not consumed.
+    pub fn unread(&self) -> usize {
+        // SAFETY: the shim is alive; it reads one field.
+        unsafe { smr_jpeg_unread(self.shim.as_ptr()) }
+    }
+
+    /// Whether libjpeg is to pass over bytes that it has not been shown: no step may run before they were.
+    pub fn is_skipping(&self) -> bool {
+        // SAFETY: as for `unread`.
+        unsafe { smr_jpeg_is_skipping(self.shim.as_ptr()) != 0 }
+    }
+
+    /// Reads up to the first scan.
+    pub fn read_header(&mut self) -> Status {
+        // SAFETY: the shim is alive and catches libjpeg's errors.
+        self.step(|shim| unsafe { smr_jpeg_read_header(shim) })
+    }
+
+    /// Whether the entropy coding is arithmetic. After the header.
+    pub fn is_arithmetic(&self) -> bool {
+        // SAFETY: as for `unread`.
+        unsafe { smr_jpeg_is_arithmetic(self.shim.as_ptr()) != 0 }
+    }
+
+    /// Width and height in pixels, and the number of components. After the header.
+    pub fn size(&self) -> (usize, usize, usize) {
+        let (mut width, mut height, mut components) = (0, 0, 0);
+        // SAFETY: the shim is alive and the pointers are to locals.
+        unsafe { smr_jpeg_size(self.shim.as_ptr(), &mut width, &mut height, &mut components) };
+        (width as usize, height as usize, usize::try_from(components).unwrap_or(0))
+    }
+
+    /// Starts the decompression; reads the whole file if that has several scans.
+    pub fn start(&mut self) -> Status {
+        // SAFETY: the shim is alive and catches libjpeg's errors.
+        self.step(|shim| unsafe { smr_jpeg_start(shim) })
+    }
+
+    /// Bytes of a decoded row. After the start.
+    pub fn row_bytes(&self) -> usize {
+        // SAFETY: as for `unread`.
+        unsafe { smr_jpeg_row_bytes(self.shim.as_ptr()) }
+    }
+
+    /// Fills `out` with the next rows; `done` counts those that are there already. After the start.
+    pub fn read_rows(&mut self, out: &mut [u8], done: &mut usize) -> Status {
+        let rows = out.len() / self.row_bytes().max(1);
+        // SAFETY: the shim catches libjpeg's errors and writes at most `rows` rows of `row_bytes` each, which
+        // is what `out` holds.
+        self.step(|shim| unsafe { smr_jpeg_rows(shim, out.as_mut_ptr(), rows, done) })
+    }
+
+    /// Reads up to the end marker. After all rows.
+    pub fn finish(&mut self) -> Status {
+        // SAFETY: the shim is alive and catches libjpeg's errors.
+        self.step(|shim| unsafe { smr_jpeg_finish(shim) })
+    }
+
+    fn step(&mut self, call: impl FnOnce(*mut Shim) -> c_int) -> Status {
+        if self.broken {
+            return Status::Broken;
+        }
+        match call(self.shim.as_ptr()) {
+            0 => Status::Done,
+            1 => Status::Suspended,
+            _ => {
+                self.broken = true;
+                Status::Broken
+            }
+        }
+    }
+}
+
+impl Drop for Decompressor<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the shim came from `smr_jpeg_new` and is freed once.
+        unsafe { smr_jpeg_free(self.shim.as_ptr()) }
+    }
+}

@@ -1,0 +1,138 @@
+/*
+ * The part of libjpeg that Rust cannot call by itself: its errors leave by longjmp, which must not cross Rust
+ * frames, and the layout of its structures is known to C only. Policy (which bytes are visible when, what a
+ * suspension means) stays on the Rust side.
+ */
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <jpeglib.h>
+
+enum { STATUS_DONE = 0, STATUS_SUSPENDED = 1, STATUS_BROKEN = 2 };
+enum { MOST_ROWS = 16 };
+
+typedef struct {
+    struct jpeg_decompress_struct cinfo;
+    struct jpeg_error_mgr errors;
+    struct jpeg_source_mgr source;
+    jmp_buf escape;
+    /* Bytes to pass over before the next ones are shown: libjpeg may skip past what it can see. */
+    size_t skip;
+} smr_jpeg;
+
+static void leave(j_common_ptr cinfo) { longjmp(((smr_jpeg *)cinfo->client_data)->escape, 1); }
+
+static void say_nothing(j_common_ptr cinfo) { (void)cinfo; }
+
+static void nothing(j_decompress_ptr cinfo) { (void)cinfo; }
+
+static boolean suspend(j_decompress_ptr cinfo) {
+    (void)cinfo;
+    return FALSE;
+}
+
+static void skip(j_decompress_ptr cinfo, long count) {
+    smr_jpeg *self = cinfo->client_data;
+    if (count <= 0) return;
+    size_t visible = self->source.bytes_in_buffer;
+    size_t now = (size_t)count < visible ? (size_t)count : visible;
+    self->source.next_input_byte += now;
+    self->source.bytes_in_buffer -= now;
+    self->skip = (size_t)count - now;
+}
+
+static int create(smr_jpeg *self) {
+    self->cinfo.err = jpeg_std_error(&self->errors);
+    self->errors.error_exit = leave;
+    self->errors.output_message = say_nothing;
+    self->cinfo.client_data = self;
+    if (setjmp(self->escape)) return STATUS_BROKEN;
+    jpeg_create_decompress(&self->cinfo);
+    self->source.init_source = nothing;
+    self->source.fill_input_buffer = suspend;
+    self->source.skip_input_data = skip;
+    self->source.resync_to_restart = jpeg_resync_to_restart;
+    self->source.term_source = nothing;
+    self->cinfo.src = &self->source;
+    return STATUS_DONE;
+}
+
+void smr_jpeg_free(smr_jpeg *self) {
+    jpeg_destroy_decompress(&self->cinfo);
+    free(self);
+}
+
+smr_jpeg *smr_jpeg_new(void) {
+    smr_jpeg *self = calloc(1, sizeof *self);
+    if (self != NULL && create(self) != STATUS_DONE) {
+        smr_jpeg_free(self);
+        return NULL;
+    }
+    return self;
+}
+
+/* Makes `length` bytes at `data` the visible input. */
+void smr_jpeg_show(smr_jpeg *self, const unsigned char *data, size_t length) {
+    self->source.next_input_byte = data;
+    self->source.bytes_in_buffer = length;
+    if (self->skip > 0) skip(&self->cinfo, (long)self->skip);
+}
+
+/* Visible bytes that were not consumed. */
+size_t smr_jpeg_unread(const smr_jpeg *self) { return self->source.bytes_in_buffer; }
+
+/* Whether a skip still waits for bytes: then nothing may run before more are shown. */
+int smr_jpeg_is_skipping(const smr_jpeg *self) { return self->skip > 0; }
+
+int smr_jpeg_read_header(smr_jpeg *self) {
+    if (setjmp(self->escape)) return STATUS_BROKEN;
+    int found;
+    do {
+        found = jpeg_read_header(&self->cinfo, FALSE);
+    } while (found == JPEG_HEADER_TABLES_ONLY);
+    return found == JPEG_SUSPENDED ? STATUS_SUSPENDED : STATUS_DONE;
+}
+
+int smr_jpeg_is_arithmetic(const smr_jpeg *self) { return self->cinfo.arith_code; }
+
+void smr_jpeg_size(const smr_jpeg *self, unsigned *width, unsigned *height, int *components) {
+    *width = self->cinfo.image_width;
+    *height = self->cinfo.image_height;
+    *components = self->cinfo.num_components;
+}
+
+/* Output is grey for one component, RGB for three, CMYK as stored for four. */
+int smr_jpeg_start(smr_jpeg *self) {
+    if (setjmp(self->escape)) return STATUS_BROKEN;
+    const int components = self->cinfo.num_components;
+    self->cinfo.out_color_space = components == 1 ? JCS_GRAYSCALE : components == 4 ? JCS_CMYK : JCS_RGB;
+    return jpeg_start_decompress(&self->cinfo) ? STATUS_DONE : STATUS_SUSPENDED;
+}
+
+/* Bytes of a decoded row, after the start. */
+size_t smr_jpeg_row_bytes(const smr_jpeg *self) {
+    return (size_t)self->cinfo.output_width * (size_t)self->cinfo.output_components;
+}
+
+/* Reads up to `count` rows to `out`, rows without gaps; `*done` grows by the rows read. */
+int smr_jpeg_rows(smr_jpeg *self, unsigned char *out, size_t count, size_t *done) {
+    JSAMPROW rows[MOST_ROWS];
+    const size_t row_bytes = smr_jpeg_row_bytes(self);
+    if (setjmp(self->escape)) return STATUS_BROKEN;
+    while (*done < count) {
+        const size_t left = count - *done;
+        const unsigned ask = left < MOST_ROWS ? (unsigned)left : MOST_ROWS;
+        for (unsigned i = 0; i < ask; i++) rows[i] = out + (*done + i) * row_bytes;
+        const unsigned got = jpeg_read_scanlines(&self->cinfo, rows, ask);
+        if (got == 0) return STATUS_SUSPENDED;
+        *done += got;
+    }
+    return STATUS_DONE;
+}
+
+int smr_jpeg_finish(smr_jpeg *self) {
+    if (setjmp(self->escape)) return STATUS_BROKEN;
+    return jpeg_finish_decompress(&self->cinfo) ? STATUS_DONE : STATUS_SUSPENDED;
+}
