@@ -1,0 +1,82 @@
+"""Rules of the house that no compiler checks."""
+
+from __future__ import annotations
+
+import re
+
+from . import tree
+
+MOST_LINES = 400
+MOST_BYTES = 1 << 20
+TOP_LEVEL = {"pyproject.toml", "sglang_mm_ray", "rust", "tests", "bench", "README.md", "LICENSE"}
+
+# One instruction set each, or one foreign interface each: by the file's name, or listed here with its reason.
+INSTRUCTION_SETS = re.compile(
+    r"/(avx2|avx512\w*|sse\w*|neon|vnni)(_\w+)?\.rs$|/(avx2|avx512\w*|neon)/\w+\.rs$"
+)
+FOREIGN_FUNCTIONS = re.compile(r"/ffi\.rs$")
+FOREIGN_INTERFACES = {
+    "rust/src/common/memory.rs": "anonymous memory maps and huge pages",
+    "rust/src/python/array.rs": "lending pooled memory to numpy",
+    "rust/src/python/input.rs": "borrowing buffers of Python objects",
+}
+
+# In two halves, so that this file does not hold what it looks for.
+FORBIDDEN = [
+    "/wo" + "rk/",
+    "/ho" + "me/",
+    "/ro" + "ot/",
+    "crates" + ".io",
+    "pypi" + ".org",
+    "files.python" + "hosted",
+    "deb.deb" + "ian.org",
+    "static.rust-" + "lang.org",
+]
+
+
+def name(path: object) -> str:
+    return str(path).removeprefix(f"{tree.ROOT}/")
+
+
+def test_no_source_file_is_long() -> None:
+    lengths = {name(path): len(path.read_text().splitlines()) for path in tree.files(".rs", ".py", ".pyi")}
+    assert len(lengths) > 20
+    assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_no_file_is_large() -> None:
+    assert [name(path) for path in tree.files() if path.stat().st_size > MOST_BYTES] == []
+
+
+def test_top_of_the_repository_is_tidy() -> None:
+    tops = {path.relative_to(tree.ROOT).parts[0] for path in tree.files()}
+    assert {top for top in tops if not top.startswith(".")} <= TOP_LEVEL
+
+
+def test_unsafe_lives_only_in_named_files() -> None:
+    assert 'unsafe_code = "deny"' in (tree.ROOT / "rust/Cargo.toml").read_text()
+    allowed = [name(path) for path in tree.files(".rs") if "allow(unsafe_code)" in path.read_text()]
+    strangers = [
+        path for path in allowed if path not in FOREIGN_INTERFACES and not INSTRUCTION_SETS.search(path)
+    ]
+    assert strangers == [], "unsafe is for one instruction set or one foreign interface a file"
+    assert [path for path in FOREIGN_INTERFACES if path not in allowed] == [], (
+        "the list names files without unsafe"
+    )
+
+
+def test_no_place_of_work_and_no_registry_is_named() -> None:
+    found = []
+    for path in tree.files():
+        if path.suffix in {".lock", ".npz", ".jpg", ".png", ".webp"}:
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found += [f"{name(path)}: {word}" for word in FORBIDDEN if word in text]
+    assert found == []
+
+
+def test_every_python_module_says_what_it_is_for() -> None:
+    silent = [
+        name(path) for path in tree.files(".py") if not path.read_text().lstrip().startswith(('"""', "#!"))
+    ]
+    assert [path for path in silent if (tree.ROOT / path).stat().st_size > 0] == []
