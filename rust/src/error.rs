@@ -46,6 +46,15 @@ impl CoreError {
         Self::Decode { format, reason: reason.into() }
     }
 
+    /// A [`CoreError::Internal`] with the message of a caught panic.
+    pub fn from_panic(panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned());
+        Self::Internal(text.unwrap_or_else(|| "a panic without a message".to_owned()))
+    }
+
     /// A [`CoreError::InvalidArgument`].
     pub fn argument(reason: impl Into<String>) -> Self {
         Self::InvalidArgument(reason.into())

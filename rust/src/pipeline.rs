@@ -1,25 +1,33 @@
 //! The way of one image: limits, digest, decode, process. And of many, side by side.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use rayon::prelude::*;
-
 use crate::common::hash::{ContentDigest, content_digest};
-use crate::common::limits::Limits;
+use crate::common::limits::{Limits, PILLOW_MAX_PIXELS};
 use crate::common::{decode, threads};
-use crate::error::Result;
-use crate::registry::ImageProcessor;
-use crate::tensor::{Tensor, Transport};
+use crate::error::{CoreError, Result};
+use crate::registry::{ImageProcessor, Plan};
+use crate::tensor::{Tensor, TensorSpec, Transport};
+
+// Below this the hash takes less time than handing it to another thread.
+const SMALLEST_HASH_BESIDE_BYTES: usize = 64 << 10;
+// float32 in RGB, twice (a temporal patch of 2), is the most that a pixel becomes.
+const MOST_OUTPUT_BYTES_PER_PIXEL: u64 = 24;
 
 /// Seconds spent in each stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StageTimes {
-    /// SHA-256 of the encoded bytes.
+    /// SHA-256 of the encoded bytes; beside the decoding if a thread is idle.
     pub hash_s: f64,
     /// Decoding to RGB.
     pub decode_s: f64,
-    /// Resize, normalise, patchify.
-    pub process_s: f64,
+    /// Resizing.
+    pub resize_s: f64,
+    /// Normalising and cutting into patches.
+    pub patchify_s: f64,
 }
 
 /// A preprocessed image.
@@ -43,38 +51,64 @@ pub struct Processed {
     pub times: StageTimes,
 }
 
-/// Preprocesses one encoded image.
+/// Seconds that `work` takes, added to `total_s`.
+pub fn timed<T>(total_s: &mut f64, work: impl FnOnce() -> T) -> T {
+    let started = Instant::now();
+    let result = work();
+    *total_s += started.elapsed().as_secs_f64();
+    result
+}
+
+/// Refuses what a plan would make, before memory is taken for it.
+///
+/// # Errors
+/// [`CoreError::LimitExceeded`].
+pub fn admit(plan: &Plan, limits: &Limits) -> Result<()> {
+    limits.check_pixels(plan.width as u64, plan.height as u64)?;
+    limits
+        .check_patches(plan.grid.iter().fold(1, |patches: u64, &len| patches.saturating_mul(len as u64)))?;
+    // Padding is not counted in pixels: large patches make much of it from few.
+    let value = plan.tensors.iter().map(TensorSpec::size_bytes).fold(0, usize::saturating_add) as u64;
+    let limit = limits.max_pixels.max(PILLOW_MAX_PIXELS).saturating_mul(MOST_OUTPUT_BYTES_PER_PIXEL);
+    if value > limit {
+        return Err(CoreError::LimitExceeded { what: "size of the patches in bytes", value, limit });
+    }
+    Ok(())
+}
+
+/// Preprocesses one encoded image; `digest` spares the hash where the caller has it.
 ///
 /// # Errors
 /// Whatever is wrong with the file, its size or the model's view of it.
 pub fn preprocess(
     processor: &dyn ImageProcessor,
     data: &[u8],
+    digest: Option<ContentDigest>,
     transport: Transport,
     limits: &Limits,
 ) -> Result<Processed> {
     limits.check_input_bytes(data.len())?;
-    let started = Instant::now();
-    let digest = content_digest(data);
-    let hash_s = started.elapsed().as_secs_f64();
-    let image = decode::decode(data, limits, |width, height| {
-        let plan = processor.plan(width, height, transport)?;
-        limits.check_pixels(plan.width as u64, plan.height as u64)?;
-        limits.check_patches(plan.grid.iter().product::<usize>() as u64)
-    })?;
-    let decode_s = started.elapsed().as_secs_f64() - hash_s;
-    let mut processed = preprocess_rgb(
-        processor,
-        image.pixels.bytes(),
-        image.width,
-        image.height,
-        digest,
-        transport,
-        limits,
-    )?;
+    let mut times = StageTimes::default();
+    let StageTimes { hash_s, decode_s, .. } = &mut times;
+    let mut hash = || timed(hash_s, || digest.unwrap_or_else(|| content_digest(data)));
+    let mut decode = || {
+        timed(decode_s, || {
+            decode::decode(data, limits, |width, height| {
+                admit(&processor.plan(width, height, transport)?, limits)
+            })
+        })
+    };
+    let (image, digest) = if digest.is_none() && data.len() >= SMALLEST_HASH_BESIDE_BYTES {
+        rayon::join(decode, hash)
+    } else {
+        (decode(), hash())
+    };
+    let image = image?;
+    let (pixels, width, height) = (image.pixels.bytes(), image.width, image.height);
+    let mut processed = preprocess_rgb(processor, pixels, width, height, digest, transport, limits)?;
     processed.decoder = image.decoder;
-    processed.times.hash_s = hash_s;
-    processed.times.decode_s = decode_s;
+    processed.times.hash_s = times.hash_s;
+    processed.times.decode_s = times.decode_s;
     Ok(processed)
 }
 
@@ -92,10 +126,9 @@ pub fn preprocess_rgb(
     limits: &Limits,
 ) -> Result<Processed> {
     let plan = processor.plan(width, height, transport)?;
-    limits.check_pixels(plan.width as u64, plan.height as u64)?;
-    limits.check_patches(plan.grid.iter().product::<usize>() as u64)?;
-    let started = Instant::now();
-    let tensors = processor.process(rgb, width, height, transport)?;
+    admit(&plan, limits)?;
+    let mut times = StageTimes::default();
+    let tensors = processor.process(rgb, width, height, transport, &mut times)?;
     Ok(Processed {
         tensors,
         width: plan.width,
@@ -104,17 +137,93 @@ pub fn preprocess_rgb(
         num_tokens: plan.num_tokens,
         digest,
         decoder: "rgb",
-        times: StageTimes { process_s: started.elapsed().as_secs_f64(), ..StageTimes::default() },
+        times,
     })
 }
 
-/// Preprocesses encoded images side by side; one bad image leaves the others alone.
+/// Preprocesses encoded images side by side; one bad image leaves the others alone. `digests` is empty, or
+/// holds the digest of each.
+///
+/// # Errors
+/// One for each image; [`CoreError::InvalidArgument`] for all if the number of digests is wrong.
 pub fn preprocess_batch(
     processor: &dyn ImageProcessor,
     datas: &[&[u8]],
+    digests: &[ContentDigest],
     transport: Transport,
     limits: &Limits,
 ) -> Vec<Result<Processed>> {
-    threads::pool()
-        .install(|| datas.par_iter().map(|data| preprocess(processor, data, transport, limits)).collect())
+    if !digests.is_empty() && digests.len() != datas.len() {
+        let error = CoreError::argument(format!("{} digests for {} images", digests.len(), datas.len()));
+        return datas.iter().map(|_| Err(error.clone())).collect();
+    }
+    side_by_side(datas, |at| preprocess(processor, datas[at], digests.get(at).copied(), transport, limits))
+}
+
+/// Runs `work` for each index of `datas` on the pool, longest data first, and returns the results in order.
+///
+/// The long ones first, so that no thread is left alone with one at the end; one at a time from a shared
+/// counter, so that the short ones go to whichever thread is free. A panic becomes the result of its image.
+pub fn side_by_side<T: Send + Sync>(
+    datas: &[&[u8]],
+    work: impl Fn(usize) -> Result<T> + Sync,
+) -> Vec<Result<T>> {
+    let mut order: Vec<usize> = (0..datas.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(datas[at].len()));
+    let results: Vec<OnceLock<Result<T>>> = datas.iter().map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    let take_turns = || {
+        while let Some(&at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let result = catch_unwind(AssertUnwindSafe(|| work(at)));
+            // Each index is taken once, so its place is empty.
+            let _ = results[at].set(result.unwrap_or_else(|panic| Err(CoreError::from_panic(&*panic))));
+        }
+    };
+    threads::pool().install(|| {
+        rayon::scope(|scope| {
+            for _ in 1..rayon::current_num_threads().min(datas.len()) {
+                scope.spawn(|_| take_turns());
+            }
+            take_turns();
+        });
+    });
+    let missing = || Err(CoreError::Internal("an image was not processed".to_owned()));
+    results.into_iter().map(|result| result.into_inner().unwrap_or_else(missing)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_order_and_a_panic_stays_with_its_image() {
+        let datas: Vec<Vec<u8>> = (0..50).map(|len| vec![0; len * 7 % 13]).collect();
+        let slices: Vec<&[u8]> = datas.iter().map(Vec::as_slice).collect();
+        let results = side_by_side(&slices, |at| {
+            assert!(at != 7, "seven is broken");
+            Ok(at)
+        });
+        for (at, result) in results.into_iter().enumerate() {
+            match result {
+                Ok(value) => assert_eq!(value, at),
+                Err(error) => {
+                    assert_eq!((at, error), (7, CoreError::Internal("seven is broken".to_owned())));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_plan_that_is_mostly_padding_is_refused_by_its_bytes() {
+        let tensors = vec![TensorSpec {
+            name: "patches",
+            dtype: crate::tensor::DType::Bf16,
+            shape: vec![43_000, 4096, 4096, 3],
+        }];
+        let plan = Plan { width: 1, height: 170_000_000, grid: [1, 43_000, 1], num_tokens: 43_000, tensors };
+        assert!(matches!(
+            admit(&plan, &Limits::default()),
+            Err(CoreError::LimitExceeded { what: "size of the patches in bytes", .. })
+        ));
+    }
 }

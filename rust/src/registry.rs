@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::common::limits::Limits;
 use crate::error::{CoreError, Result};
-use crate::pipeline::{self, Processed};
+use crate::pipeline::{self, Processed, StageTimes};
 use crate::tensor::{Tensor, TensorSpec, Transport};
 
 /// A model family: knows its parameters and builds processors from them.
@@ -34,7 +34,17 @@ pub trait ImageProcessorSpec: Send + Sync {
         limits: &Limits,
     ) -> Result<Vec<Result<Processed>>> {
         let processor = self.configure(parameters_json)?;
-        Ok(pipeline::preprocess_batch(&*processor, datas, transport, limits))
+        Ok(pipeline::preprocess_batch(&*processor, datas, &[], transport, limits))
+    }
+
+    /// Adds functions of the family's own to its Python module, `_core.<name>`.
+    ///
+    /// # Errors
+    /// What Python raises.
+    #[cfg(feature = "python")]
+    fn register(&self, module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        let _ = module;
+        Ok(())
     }
 }
 
@@ -67,11 +77,19 @@ pub trait ImageProcessor: Send + Sync {
     /// [`CoreError::InvalidArgument`] if the model forbids the size.
     fn plan(&self, width: usize, height: usize, transport: Transport) -> Result<Plan>;
 
-    /// Turns `rgb` (`height * width * 3` bytes, HWC) into the planned tensors.
+    /// Turns `rgb` (`height * width * 3` bytes, HWC) into the planned tensors, and adds the seconds this took
+    /// to `times.resize_s` and `times.patchify_s`.
     ///
     /// # Errors
     /// As [`Self::plan`].
-    fn process(&self, rgb: &[u8], width: usize, height: usize, transport: Transport) -> Result<Vec<Tensor>>;
+    fn process(
+        &self,
+        rgb: &[u8],
+        width: usize,
+        height: usize,
+        transport: Transport,
+        times: &mut StageTimes,
+    ) -> Result<Vec<Tensor>>;
 
     /// Late normalising: writes the patches of already resized pixels (the `uint8` transport) into `out`, bit
     /// for bit as [`Self::process`] would have.
@@ -113,6 +131,11 @@ impl ProcessorRegistry {
         self.families.get(name).map(|family| &**family).ok_or_else(|| {
             CoreError::argument(format!("no processor {name:?}; known: {}", self.names().join(", ")))
         })
+    }
+
+    /// All families, in the order of their names.
+    pub fn families(&self) -> impl Iterator<Item = &dyn ImageProcessorSpec> {
+        self.families.values().map(|family| &**family)
     }
 
     /// Names of all families, sorted.

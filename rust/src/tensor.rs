@@ -89,7 +89,8 @@ pub struct TensorSpec {
 impl TensorSpec {
     /// Bytes of all elements.
     pub fn size_bytes(&self) -> usize {
-        self.shape.iter().product::<usize>() * self.dtype.size_bytes()
+        // Saturating, since limits are checked after planning: no memory holds `usize::MAX` bytes.
+        self.shape.iter().fold(self.dtype.size_bytes(), |bytes, &len| bytes.saturating_mul(len))
     }
 }
 

@@ -39,9 +39,31 @@ pub fn base64_decode(encoded: &str) -> Result<Vec<u8>> {
     })
 }
 
+/// Bytes that a `data:` URL or bare base64 holds. Nothing is opened.
+///
+/// # Errors
+/// [`CoreError::InvalidArgument`] for paths and other URLs, and as [`base64_decode`].
+pub fn inline_bytes(source: &str) -> Result<Vec<u8>> {
+    let has_prefix =
+        |prefix: &str| source.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+    if has_prefix("http:") || has_prefix("https:") || has_prefix("file:") || source.starts_with('/') {
+        return Err(CoreError::argument(
+            "the core opens neither files nor connections; pass the bytes, or give the path or URL to \
+             PreprocessPool, whose policy says what it may open",
+        ));
+    }
+    if !has_prefix("data:") {
+        return base64_decode(source);
+    }
+    match source.split_once(',') {
+        Some((header, payload)) if header.to_ascii_lowercase().ends_with(";base64") => base64_decode(payload),
+        _ => Err(CoreError::argument("a data: URL needs the form data:<type>;base64,<payload>")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::base64_decode;
+    use super::{base64_decode, inline_bytes};
 
     const BYTES: &[u8] = &[0xff, 0xef, 0xbe, 0xfb, 0x00, 0x01];
 
@@ -50,6 +72,17 @@ mod tests {
         assert_eq!(base64_decode("/++++wAB").as_deref(), Ok(BYTES));
         assert_eq!(base64_decode("/+++\r\n +wAB\n").as_deref(), Ok(BYTES));
         assert_eq!(base64_decode("aGk"), base64_decode("aGk="));
+    }
+
+    #[test]
+    fn inline_sources_are_read_and_all_others_refused() {
+        assert_eq!(inline_bytes("aGk=").as_deref(), Ok(&b"hi"[..]));
+        assert_eq!(inline_bytes("DATA:image/png;BASE64,aGk=").as_deref(), Ok(&b"hi"[..]));
+        for source in
+            ["/etc/passwd", "file:///etc/passwd", "HTTPS://host/x", "data:,hi", "data:text/plain", "é/"]
+        {
+            assert!(inline_bytes(source).is_err(), "{source}");
+        }
     }
 
     #[test]

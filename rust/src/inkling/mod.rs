@@ -1,80 +1,23 @@
 //! The Inkling family: long edge rescaled, 40-pixel patches with one extra column, bfloat16.
 
+mod parameters;
 pub mod patchify;
 #[cfg(feature = "python")]
 pub mod python;
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::common::dims::scaled_dims;
 use crate::common::memory::Buffer;
 use crate::common::resize::{self, Filter, Size};
 use crate::error::{CoreError, Result};
+use crate::pipeline::{StageTimes, timed};
 use crate::registry::{ImageProcessor, ImageProcessorSpec, Plan, parse_parameters};
 use crate::tensor::{Tensor, TensorSpec, Transport};
 
-/// The family's parameters, with the model's defaults.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct InklingParameters {
-    /// Side of a patch, in pixels.
-    pub patch_size: usize,
-    /// Factor of the long edge; `None` keeps the size.
-    pub rescale_frac: Option<f64>,
-    /// Bound on growth of the long edge, in pixels; needs `rescale_frac > 1`.
-    pub rescale_cap: Option<i64>,
-    /// Mean of each channel, in `0..=1`.
-    pub mean: [f32; 3],
-    /// Standard deviation of each channel.
-    pub std: [f32; 3],
-}
-
-impl Default for InklingParameters {
-    fn default() -> Self {
-        Self {
-            patch_size: 40,
-            rescale_frac: Some(2.0),
-            rescale_cap: Some(2048),
-            mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
-            std: [0.268_629_54, 0.261_302_6, 0.275_777_1],
-        }
-    }
-}
-
-impl InklingParameters {
-    /// Refuses what the model forbids.
-    ///
-    /// # Errors
-    /// [`CoreError::InvalidArgument`] that names the parameter and the way out.
-    pub fn validate(&self) -> Result<()> {
-        if self.patch_size == 0 || self.patch_size > 4096 {
-            return Err(CoreError::argument(format!("patch_size is {}; choose 1 to 4096", self.patch_size)));
-        }
-        if let Some(frac) = self.rescale_frac
-            && !(frac.is_finite() && frac > 0.0)
-        {
-            return Err(CoreError::argument(format!(
-                "rescale_frac is {frac}; it must be finite and positive"
-            )));
-        }
-        if let Some(cap) = self.rescale_cap {
-            if cap <= 0 {
-                return Err(CoreError::argument(format!("rescale_cap is {cap}; it must be positive")));
-            }
-            if self.rescale_frac.is_none_or(|frac| frac <= 1.0) {
-                return Err(CoreError::argument("rescale_cap limits growth, so it needs rescale_frac > 1"));
-            }
-        }
-        if self.std.iter().any(|&std| std == 0.0 || !std.is_finite())
-            || self.mean.iter().any(|m| !m.is_finite())
-        {
-            return Err(CoreError::argument("mean and std must be finite and std not 0"));
-        }
-        Ok(())
-    }
-}
+pub use parameters::InklingParameters;
+#[cfg(feature = "python")]
+pub use python::register;
 
 /// The family, as the registry knows it.
 pub struct InklingSpec;
@@ -87,6 +30,11 @@ impl ImageProcessorSpec for InklingSpec {
     fn configure(&self, parameters_json: &str) -> Result<Arc<dyn ImageProcessor>> {
         let parameters = parse_parameters("inkling", parameters_json)?;
         Ok(Arc::new(InklingProcessor::new(parameters)?))
+    }
+
+    #[cfg(feature = "python")]
+    fn register(&self, module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        register(module)
     }
 }
 
@@ -103,6 +51,15 @@ impl InklingProcessor {
     /// As [`InklingParameters::validate`].
     pub fn new(parameters: InklingParameters) -> Result<Self> {
         parameters.validate()?;
+        Self::with_any_rescale(parameters)
+    }
+
+    /// Builds a processor for any pair of `rescale_frac` and `rescale_cap`, as the published functions take it.
+    ///
+    /// # Errors
+    /// As [`InklingParameters::validate_patches`].
+    pub fn with_any_rescale(parameters: InklingParameters) -> Result<Self> {
+        parameters.validate_patches()?;
         let normaliser = patchify::Normaliser::new(parameters.mean, parameters.std);
         Ok(Self { parameters, normaliser })
     }
@@ -131,7 +88,14 @@ impl ImageProcessor for InklingProcessor {
         Ok(Plan { width, height, grid: [1, rows, columns], num_tokens: num_patches, tensors })
     }
 
-    fn process(&self, rgb: &[u8], width: usize, height: usize, transport: Transport) -> Result<Vec<Tensor>> {
+    fn process(
+        &self,
+        rgb: &[u8],
+        width: usize,
+        height: usize,
+        transport: Transport,
+        times: &mut StageTimes,
+    ) -> Result<Vec<Tensor>> {
         if width == 0 || height == 0 || rgb.len() != width * height * 3 {
             return Err(CoreError::argument(format!(
                 "{} bytes are not {width} x {height} RGB pixels",
@@ -144,18 +108,23 @@ impl ImageProcessor for InklingProcessor {
         };
         let same_size = (plan.width, plan.height) == (width, height);
         let mut data = Buffer::take(spec.size_bytes())?;
+        let StageTimes { resize_s, patchify_s, .. } = times;
         let size =
             Size { in_width: width, in_height: height, out_width: plan.width, out_height: plan.height };
-        let resize =
-            |out: &mut [u8]| resize::resize_rgb(rgb, size, Filter::Lanczos, resize::pass_order(), out);
+        let mut resize = |out: &mut [u8]| {
+            timed(resize_s, || resize::resize_rgb(rgb, size, Filter::Lanczos, resize::pass_order(), out))
+        };
+        let mut patchify = |pixels: &[u8], out: &mut [u8]| {
+            timed(patchify_s, || self.finish(pixels, plan.width, plan.height, transport, out))
+        };
         match (transport, same_size) {
             (Transport::Uint8, true) => data.bytes_mut().copy_from_slice(rgb),
             (Transport::Uint8, false) => resize(data.bytes_mut())?,
-            (_, true) => self.finish(rgb, width, height, transport, data.bytes_mut())?,
+            (_, true) => patchify(rgb, data.bytes_mut())?,
             (_, false) => {
                 let mut pixels = Buffer::take(plan.width * plan.height * 3)?;
                 resize(pixels.bytes_mut())?;
-                self.finish(pixels.bytes(), plan.width, plan.height, transport, data.bytes_mut())?;
+                patchify(pixels.bytes(), data.bytes_mut())?;
             }
         }
         Ok(vec![Tensor { spec, data }])

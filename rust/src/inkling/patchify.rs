@@ -27,7 +27,7 @@ impl Normaliser {
 
 /// `(rows, columns)` of Inkling's grid: one extra column, also where the width is whole patches.
 pub fn grid(width: usize, height: usize, patch_px: usize) -> (usize, usize) {
-    (height.div_ceil(patch_px), width / patch_px + 1)
+    (height.div_ceil(patch_px), (width / patch_px).saturating_add(1))
 }
 
 /// Writes `[rows * columns, patch_px, patch_px, 3]` normalised values of `pixels` into `out`.

@@ -1,12 +1,13 @@
 //! `_core.common`: what every model family shares.
 
-use numpy::PyReadonlyArray3;
 use pyo3::prelude::*;
 
 use super::array::flat_array;
 use super::edge::run;
 use super::errors::to_python;
 use super::input::Borrowed;
+use super::pixels::HwcArray;
+use crate::common::limits::Limits;
 use crate::common::memory::Buffer;
 use crate::common::resize::{self, Filter, PassOrder, Size};
 use crate::common::{self, base64, hash};
@@ -17,28 +18,18 @@ use crate::error::CoreError;
 #[pyo3(signature = (arr, out_w, out_h, resample = "pil_lanczos"))]
 fn resize_rgb<'py>(
     py: Python<'py>,
-    arr: PyReadonlyArray3<'py, u8>,
+    arr: HwcArray<'py, u8>,
     out_w: usize,
     out_h: usize,
     resample: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
     let filter = parse_filter(resample)?;
-    let view = arr.as_array();
-    let (in_height, in_width, channels) = view.dim();
-    if channels != 3 {
-        return Err(to_python(CoreError::argument(format!("expected 3 channels, found {channels}"))));
-    }
-    let contiguous = view.as_standard_layout();
-    let source = contiguous
-        .as_slice()
-        .ok_or_else(|| to_python(CoreError::Internal("a standard layout has a slice".to_owned())))?;
+    let pixels = arr.rgb()?;
+    let (in_height, in_width, source) = (pixels.height(), pixels.width(), pixels.values()?);
     let size = Size { in_width, in_height, out_width: out_w, out_height: out_h };
     let out = run(py, || {
-        let len = out_w
-            .checked_mul(out_h)
-            .and_then(|pixels| pixels.checked_mul(3))
-            .ok_or_else(|| CoreError::argument("the result would not fit into memory"))?;
-        let mut out = Buffer::take(len)?;
+        Limits::default().check_pixels(out_w as u64, out_h as u64)?;
+        let mut out = Buffer::take(out_w * out_h * 3)?;
         common::threads::pool()
             .install(|| resize::resize_rgb(source, size, filter, resize::pass_order(), out.bytes_mut()))?;
         Ok(out)
@@ -85,6 +76,19 @@ fn data_hash(py: Python<'_>, data: Borrowed) -> PyResult<u64> {
     run(py, || Ok(hash::data_hash(data.bytes())))
 }
 
+/// First 8 bytes of BLAKE3, big-endian: what SGLang 0.5.23 has under this name. Nothing here keys on it.
+#[pyfunction]
+fn content_hash(py: Python<'_>, data: Borrowed) -> PyResult<u64> {
+    run(py, || Ok(hash::blake3_u64(data.bytes())))
+}
+
+/// Bytes of a `data:` URL or of bare base64. Unlike the published one it opens no file and no connection:
+/// these are for `PreprocessPool`, whose policy says which.
+#[pyfunction]
+fn fetch_bytes(py: Python<'_>, source: &str) -> PyResult<Vec<u8>> {
+    run(py, || base64::inline_bytes(source))
+}
+
 /// The whole SHA-256 digest, 32 bytes.
 #[pyfunction]
 fn content_digest(py: Python<'_>, data: Borrowed) -> PyResult<[u8; 32]> {
@@ -115,6 +119,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(probe, module)?)?;
     module.add_function(wrap_pyfunction!(data_hash, module)?)?;
     module.add_function(wrap_pyfunction!(content_digest, module)?)?;
+    module.add_function(wrap_pyfunction!(content_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(fetch_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(base64_decode, module)?)?;
     module.add_function(wrap_pyfunction!(set_vertical_first_when_tall, module)?)
 }

@@ -12,14 +12,8 @@ use crate::error::{CoreError, Result};
 /// # Errors
 /// The Python exception of whatever `work` returned.
 pub fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
-    py.detach(|| catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panicked(&panic))))
-        .map_err(to_python)
-}
-
-fn panicked(panic: &(dyn std::any::Any + Send)) -> CoreError {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned());
-    CoreError::Internal(text.unwrap_or_else(|| "a panic without a message".to_owned()))
+    py.detach(|| {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(CoreError::from_panic(&*panic)))
+    })
+    .map_err(to_python)
 }

@@ -1,16 +1,19 @@
 //! The Python module `sglang_mm_ray._core`. Bindings only convert.
 
-mod array;
+pub mod array;
 mod common;
-mod edge;
-mod errors;
-mod input;
+pub mod edge;
+pub mod errors;
+pub mod input;
+pub mod pixels;
 mod processor;
+mod transforms;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::common::simd;
+use crate::registry::default_registry;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -26,9 +29,15 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let common = PyModule::new(py, "common")?;
     self::common::register(&common)?;
     add_submodule(module, &common)?;
-    let inkling = PyModule::new(py, "inkling")?;
-    crate::inkling::python::register(&inkling)?;
-    add_submodule(module, &inkling)
+    let transforms = PyModule::new(py, "transforms")?;
+    self::transforms::register(&transforms)?;
+    add_submodule(module, &transforms)?;
+    for family in default_registry().families() {
+        let submodule = PyModule::new(py, family.name())?;
+        family.register(&submodule)?;
+        add_submodule(module, &submodule)?;
+    }
+    Ok(())
 }
 
 // `import sglang_mm_ray._core.common` needs the entry in sys.modules; an attribute alone does not do.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray3};
+use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -10,7 +10,8 @@ use super::array::tensor_array;
 use super::edge::run;
 use super::errors::to_python;
 use super::input::Borrowed;
-use crate::common::hash::{content_digest, digest_u64};
+use super::pixels::HwcArray;
+use crate::common::hash::{ContentDigest, content_digest, digest_u64};
 use crate::common::limits::Limits;
 use crate::common::threads;
 use crate::error::CoreError;
@@ -77,7 +78,8 @@ impl PyProcessed {
         }
         times.set_item("hash_s", processed.times.hash_s)?;
         times.set_item("decode_s", processed.times.decode_s)?;
-        times.set_item("process_s", processed.times.process_s)?;
+        times.set_item("resize_s", processed.times.resize_s)?;
+        times.set_item("patchify_s", processed.times.patchify_s)?;
         Ok(Self {
             tensors: tensors.unbind(),
             dtypes: dtypes.unbind(),
@@ -127,19 +129,23 @@ impl PyProcessor {
         plan_dict(py, &plan)
     }
 
-    /// Preprocesses encoded images side by side: a `Processed` or an exception object for each.
-    #[pyo3(signature = (datas, transport = "bf16", limits = None))]
+    /// Preprocesses encoded images side by side: a `Processed` or an exception object for each. `digests`
+    /// spares hashing what the caller has hashed.
+    #[pyo3(signature = (datas, transport = "bf16", limits = None, digests = None))]
     fn preprocess_batch<'py>(
         &self,
         py: Python<'py>,
         datas: Vec<Borrowed>,
         transport: &str,
         limits: Option<PyLimits>,
+        digests: Option<Vec<ContentDigest>>,
     ) -> PyResult<Bound<'py, PyList>> {
         let transport = Transport::parse(transport).map_err(to_python)?;
         let limits = limits.map_or_else(Limits::default, |limits| limits.0);
         let slices: Vec<&[u8]> = datas.iter().map(Borrowed::bytes).collect();
-        let results = run(py, || Ok(pipeline::preprocess_batch(&*self.inner, &slices, transport, &limits)))?;
+        let digests = digests.unwrap_or_default();
+        let results =
+            run(py, || Ok(pipeline::preprocess_batch(&*self.inner, &slices, &digests, transport, &limits)))?;
         let list = PyList::empty(py);
         for result in results {
             match result {
@@ -155,22 +161,15 @@ impl PyProcessor {
     fn preprocess_rgb<'py>(
         &self,
         py: Python<'py>,
-        arr: PyReadonlyArray3<'py, u8>,
+        arr: HwcArray<'py, u8>,
         transport: &str,
         limits: Option<PyLimits>,
-        digest: Option<[u8; 32]>,
+        digest: Option<ContentDigest>,
     ) -> PyResult<PyProcessed> {
         let transport = Transport::parse(transport).map_err(to_python)?;
         let limits = limits.map_or_else(Limits::default, |limits| limits.0);
-        let view = arr.as_array();
-        let (height, width, channels) = view.dim();
-        if channels != 3 {
-            return Err(to_python(CoreError::argument(format!("expected 3 channels, found {channels}"))));
-        }
-        let contiguous = view.as_standard_layout();
-        let pixels = contiguous
-            .as_slice()
-            .ok_or_else(|| to_python(CoreError::Internal("a standard layout has a slice".to_owned())))?;
+        let pixels = arr.rgb()?;
+        let (height, width, pixels) = (pixels.height(), pixels.width(), pixels.values()?);
         let processed = run(py, || {
             let digest = digest.unwrap_or_else(|| content_digest(pixels));
             threads::pool().install(|| {
@@ -184,17 +183,13 @@ impl PyProcessor {
     fn finish<'py>(
         &self,
         py: Python<'py>,
-        pixels: PyReadonlyArray3<'py, u8>,
+        pixels: HwcArray<'py, u8>,
         transport: &str,
         out: &Bound<'py, PyArray1<u8>>,
     ) -> PyResult<()> {
         let transport = Transport::parse(transport).map_err(to_python)?;
-        let view = pixels.as_array();
-        let (height, width, _) = view.dim();
-        let contiguous = view.as_standard_layout();
-        let pixels = contiguous
-            .as_slice()
-            .ok_or_else(|| to_python(CoreError::Internal("a standard layout has a slice".to_owned())))?;
+        let pixels = pixels.rgb()?;
+        let (height, width, pixels) = (pixels.height(), pixels.width(), pixels.values()?);
         let mut out = out.try_readwrite().map_err(|_| {
             to_python(CoreError::argument("the output is read-only or already in use; pass a writable array"))
         })?;

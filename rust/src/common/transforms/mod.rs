@@ -57,8 +57,9 @@ pub fn pad_to_grid<T: Copy>(
 ) -> Result<(Vec<T>, usize, usize)> {
     let (rows, columns) = patch_grid(height, width, patch_px)?;
     check_len(image.len(), height, width, channels)?;
-    let (padded_height, padded_width) = (rows * patch_px, columns * patch_px);
-    let mut padded = vec![fill; padded_height * padded_width * channels];
+    let (padded_height, padded_width) = (rows.saturating_mul(patch_px), columns.saturating_mul(patch_px));
+    let mut padded = reserve(padded_height.saturating_mul(padded_width).saturating_mul(channels))?;
+    padded.resize(padded_height * padded_width * channels, fill);
     if width > 0 && channels > 0 {
         for (source, target) in
             image.chunks_exact(width * channels).zip(padded.chunks_exact_mut(padded_width * channels))
@@ -82,13 +83,13 @@ pub fn extract_patches_hwc<T: Copy>(
 ) -> Result<Vec<T>> {
     let (rows, columns) = patch_grid(height, width, patch_px)?;
     check_len(image.len(), height, width, channels)?;
-    if rows * patch_px != height || columns * patch_px != width {
+    if !height.is_multiple_of(patch_px) || !width.is_multiple_of(patch_px) {
         return Err(CoreError::argument(format!(
             "{height} x {width} pixels are no whole number of {patch_px}-pixel patches; pad_to_grid first"
         )));
     }
     let run = patch_px * channels;
-    let mut patches = Vec::with_capacity(image.len());
+    let mut patches = reserve(image.len())?;
     for row in 0..rows {
         for column in 0..columns {
             for line in 0..patch_px {
@@ -100,8 +101,16 @@ pub fn extract_patches_hwc<T: Copy>(
     Ok(patches)
 }
 
+fn reserve<T>(len: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| {
+        CoreError::argument("the padded image would not fit into memory; choose smaller patches")
+    })?;
+    Ok(values)
+}
+
 fn check_len(len: usize, height: usize, width: usize, channels: usize) -> Result<()> {
-    if len == height * width * channels {
+    if height.checked_mul(width).and_then(|pixels| pixels.checked_mul(channels)) == Some(len) {
         return Ok(());
     }
     Err(CoreError::argument(format!("{len} values are not {height} x {width} pixels of {channels} channels")))

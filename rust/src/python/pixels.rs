@@ -1,0 +1,96 @@
+//! HWC uint8 arrays from Python, of any strides.
+
+use numpy::ndarray::{CowArray, Ix3};
+use numpy::{Element, PyArrayDescrMethods, PyReadonlyArray3, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+use super::errors::to_python;
+use crate::error::CoreError;
+
+/// A three-dimensional numpy array that Rust reads in place.
+pub struct HwcArray<'py, T: Element> {
+    array: PyReadonlyArray3<'py, T>,
+}
+
+/// An HWC array as the core wants it: row-major and contiguous, copied only if it was not.
+pub struct Hwc<'a, T> {
+    values: CowArray<'a, T, Ix3>,
+}
+
+impl<T: Element> HwcArray<'_, T> {
+    /// The array in row-major order.
+    pub fn row_major(&self) -> Hwc<'_, T>
+    where
+        T: Clone,
+    {
+        let view = self.array.as_array();
+        let values = if view.is_standard_layout() {
+            view.into()
+        } else {
+            view.as_standard_layout().into_owned().into()
+        };
+        Hwc { values }
+    }
+}
+
+impl HwcArray<'_, u8> {
+    /// The array in row-major order, if it has the 3 channels of RGB.
+    ///
+    /// # Errors
+    /// `InvalidArgument` that names the channel count.
+    pub fn rgb(&self) -> PyResult<Hwc<'_, u8>> {
+        let pixels = self.row_major();
+        match pixels.channels() {
+            3 => Ok(pixels),
+            channels => Err(to_python(CoreError::argument(format!(
+                "expected HWC RGB array with 3 channels, got {channels}"
+            )))),
+        }
+    }
+}
+
+impl<T> Hwc<'_, T> {
+    /// All values, row by row.
+    ///
+    /// # Errors
+    /// `InternalError`, never in practice.
+    pub fn values(&self) -> PyResult<&[T]> {
+        self.values
+            .as_slice()
+            .ok_or_else(|| to_python(CoreError::Internal("a row-major array has a slice".to_owned())))
+    }
+
+    /// First axis.
+    pub fn height(&self) -> usize {
+        self.values.dim().0
+    }
+
+    /// Second axis.
+    pub fn width(&self) -> usize {
+        self.values.dim().1
+    }
+
+    /// Third axis.
+    pub fn channels(&self) -> usize {
+        self.values.dim().2
+    }
+}
+
+impl<'a, 'py, T: Element> FromPyObject<'a, 'py> for HwcArray<'py, T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(array) = object.extract::<PyReadonlyArray3<'py, T>>() {
+            return Ok(Self { array });
+        }
+        let found = match object.cast::<PyUntypedArray>() {
+            Ok(array) => format!("a {} array of {} dimensions", array.dtype(), array.ndim()),
+            Err(_) => object.get_type().name()?.to_string(),
+        };
+        let wanted = T::get_dtype(object.py()).typeobj().name()?.to_string();
+        Err(PyTypeError::new_err(format!(
+            "expected a numpy array of shape (height, width, channels) and dtype {wanted}, not {found}"
+        )))
+    }
+}
