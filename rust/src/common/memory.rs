@@ -31,9 +31,6 @@ impl Buffer {
     /// # Errors
     /// [`CoreError::Internal`] if the system has no memory left.
     pub fn take(len: usize) -> Result<Self> {
-        if len == 0 {
-            return Ok(Self { memory: None, len });
-        }
         let class = size_class(len);
         let memory = match take_idle(class) {
             Some(memory) => memory,
