@@ -9,7 +9,7 @@ use super::input::Borrowed;
 use super::pixels::HwcArray;
 use crate::common::limits::Limits;
 use crate::common::memory::Buffer;
-use crate::common::resize::{self, Filter, PassOrder, Size};
+use crate::common::resize::{self, Arithmetic, Filter, PassOrder, Size};
 use crate::common::{self, base64, hash};
 use crate::error::CoreError;
 
@@ -23,7 +23,7 @@ fn resize_rgb<'py>(
     out_h: usize,
     resample: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let filter = parse_filter(resample)?;
+    let (filter, arithmetic) = parse_filter(resample)?;
     let pixels = arr.rgb()?;
     let (in_height, in_width, source) = (pixels.height(), pixels.width(), pixels.values()?);
     let size = Size { in_width, in_height, out_width: out_w, out_height: out_h };
@@ -31,21 +31,24 @@ fn resize_rgb<'py>(
         Limits::default().check_pixels(out_w as u64, out_h as u64)?;
         let mut out = Buffer::take(out_w * out_h * 3)?;
         common::threads::pool()
-            .install(|| resize::resize_rgb(source, size, filter, resize::pass_order(), out.bytes_mut()))?;
+            .install(|| resize::resize_rgb_as(source, size, filter, arithmetic, out.bytes_mut()))?;
         Ok(out)
     })?;
     flat_array::<u8>(py, out)
 }
 
-fn parse_filter(name: &str) -> PyResult<Filter> {
+fn parse_filter(name: &str) -> PyResult<(Filter, Arithmetic)> {
+    let pillow = Arithmetic::Pillow(resize::pass_order());
     match name {
-        "pil_lanczos" => Ok(Filter::Lanczos),
-        "pil_bicubic" => Ok(Filter::Bicubic),
-        "pil_bilinear" => Ok(Filter::Bilinear),
-        "pil_box" => Ok(Filter::Box),
-        "pil_hamming" => Ok(Filter::Hamming),
+        "pil_lanczos" => Ok((Filter::Lanczos, pillow)),
+        "pil_bicubic" => Ok((Filter::Bicubic, pillow)),
+        "pil_bilinear" => Ok((Filter::Bilinear, pillow)),
+        "pil_box" => Ok((Filter::Box, pillow)),
+        "pil_hamming" => Ok((Filter::Hamming, pillow)),
+        "aten_u8" => Ok((Filter::Bicubic, Arithmetic::Aten)),
         other => Err(to_python(CoreError::argument(format!(
-            "resample {other:?} is unknown; choose pil_lanczos, pil_bicubic, pil_bilinear, pil_box or pil_hamming"
+            "resample {other:?} is unknown; choose pil_lanczos, pil_bicubic, pil_bilinear, pil_box, \
+             pil_hamming or aten_u8"
         )))),
     }
 }

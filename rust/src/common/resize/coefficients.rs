@@ -75,33 +75,55 @@ fn sinc(x: f64) -> f64 {
     x.sin() / x
 }
 
-/// Weights that take `in_size` samples to `out_size`.
-pub fn coefficients(in_size: usize, out_size: usize, filter: Filter) -> Coefficients {
+/// Weights of one axis before they are rounded to fixed point.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExactWeights {
+    /// First source index and number of taps, for each output index.
+    pub bounds: Vec<(usize, usize)>,
+    /// `taps_stride` weights for each output index, 0 beyond its taps.
+    pub weights: Vec<f64>,
+    /// Distance between the weights of neighbouring output indices.
+    pub taps_stride: usize,
+}
+
+/// Weights that take `in_size` samples to `out_size`, in double precision.
+pub fn exact_weights(in_size: usize, out_size: usize, filter: Filter) -> ExactWeights {
     let scale = in_size as f64 / out_size as f64;
     let filter_scale = scale.max(1.0);
     let support = filter.support() * filter_scale;
     let taps_stride = support.ceil() as usize * 2 + 1;
     let inverse = 1.0 / filter_scale;
     let mut bounds = Vec::with_capacity(out_size);
-    let mut weights = vec![0_i32; out_size * taps_stride];
-    let mut exact = vec![0.0_f64; taps_stride];
-    for (index, fixed) in weights.chunks_exact_mut(taps_stride).enumerate() {
+    let mut weights = vec![0.0_f64; out_size * taps_stride];
+    for (index, weights) in weights.chunks_exact_mut(taps_stride).enumerate() {
         let center = (index as f64 + 0.5) * scale;
         // `as` truncates toward zero and saturates at 0, as Pillow's cast and clamp do.
         let first = (center - support + 0.5) as usize;
         let last = ((center + support + 0.5) as usize).min(in_size);
         let taps = last - first;
         let mut sum = 0.0;
-        for (tap, weight) in exact[..taps].iter_mut().enumerate() {
+        for (tap, weight) in weights[..taps].iter_mut().enumerate() {
             *weight = filter.weight((tap as f64 + first as f64 - center + 0.5) * inverse);
             sum += *weight;
         }
-        for (weight, out) in exact[..taps].iter().zip(fixed) {
-            let weight = if sum == 0.0 { *weight } else { weight / sum };
-            let scaled = weight * f64::from(1_u32 << PRECISION_BITS);
-            *out = if weight < 0.0 { (scaled - 0.5) as i32 } else { (scaled + 0.5) as i32 };
+        if sum != 0.0 {
+            weights[..taps].iter_mut().for_each(|weight| *weight /= sum);
         }
         bounds.push((first, taps));
     }
-    Coefficients { bounds, weights, taps_stride }
+    ExactWeights { bounds, weights, taps_stride }
+}
+
+/// Weights that take `in_size` samples to `out_size`.
+pub fn coefficients(in_size: usize, out_size: usize, filter: Filter) -> Coefficients {
+    let exact = exact_weights(in_size, out_size, filter);
+    let weights = exact
+        .weights
+        .iter()
+        .map(|&weight| {
+            let scaled = weight * f64::from(1_u32 << PRECISION_BITS);
+            if weight < 0.0 { (scaled - 0.5) as i32 } else { (scaled + 0.5) as i32 }
+        })
+        .collect();
+    Coefficients { bounds: exact.bounds, weights, taps_stride: exact.taps_stride }
 }

@@ -1,5 +1,6 @@
-//! Pillow's 8-bit resize, bit for bit, in both of its pass orders.
+//! Pillow's 8-bit resize, bit for bit, in both of its pass orders; and torchvision's, on the same kernels.
 
+mod aten;
 mod coefficients;
 mod scalar;
 
@@ -29,6 +30,31 @@ pub enum PassOrder {
     HorizontalFirst,
     /// Pillow 13: vertical first when that side shrinks by over twice as many pixels.
     VerticalFirstWhenTall,
+}
+
+/// Whose resize is reproduced: the two round their weights apart and order the passes by rules of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// `Image.resize` of Pillow.
+    Pillow(PassOrder),
+    /// `resize` of torchvision on bytes with antialiasing: 16-bit weights, horizontal pass first.
+    Aten,
+}
+
+impl Arithmetic {
+    fn coefficients(self, in_size: usize, out_size: usize, filter: Filter) -> coefficients::Coefficients {
+        match self {
+            Self::Pillow(_) => coefficients::coefficients(in_size, out_size, filter),
+            Self::Aten => aten::coefficients(in_size, out_size, filter),
+        }
+    }
+
+    fn vertical_first(self, size: &Size) -> bool {
+        match self {
+            Self::Pillow(order) => size.vertical_first(order),
+            Self::Aten => false,
+        }
+    }
 }
 
 /// Sizes of a resize, in pixels.
@@ -72,11 +98,25 @@ pub fn set_pass_order(order: PassOrder) {
     PASS_ORDER.store(u8::from(order == PassOrder::VerticalFirstWhenTall), Ordering::Relaxed);
 }
 
+/// Resizes RGB (`in_height * in_width * 3` bytes, HWC) into `out`, as Pillow does.
+///
+/// # Errors
+/// As [`resize_rgb_as`].
+pub fn resize_rgb(source: &[u8], size: Size, filter: Filter, order: PassOrder, out: &mut [u8]) -> Result<()> {
+    resize_rgb_as(source, size, filter, Arithmetic::Pillow(order), out)
+}
+
 /// Resizes RGB (`in_height * in_width * 3` bytes, HWC) into `out`.
 ///
 /// # Errors
 /// [`CoreError::InvalidArgument`] for an empty side or buffers of the wrong length.
-pub fn resize_rgb(source: &[u8], size: Size, filter: Filter, order: PassOrder, out: &mut [u8]) -> Result<()> {
+pub fn resize_rgb_as(
+    source: &[u8],
+    size: Size,
+    filter: Filter,
+    arithmetic: Arithmetic,
+    out: &mut [u8],
+) -> Result<()> {
     let Size { in_width, in_height, out_width, out_height } = size;
     if in_width == 0 || in_height == 0 || out_width == 0 || out_height == 0 {
         return Err(CoreError::argument("cannot resize from or to an empty image"));
@@ -84,6 +124,6 @@ pub fn resize_rgb(source: &[u8], size: Size, filter: Filter, order: PassOrder, o
     if source.len() != in_width * in_height * 3 || out.len() != out_width * out_height * 3 {
         return Err(CoreError::argument("buffer length does not match width * height * 3"));
     }
-    scalar::resize_rgb(source, size, filter, order, out);
+    scalar::resize_rgb(source, size, filter, arithmetic, out);
     Ok(())
 }

@@ -1,20 +1,20 @@
 //! The reference: plain safe Rust, one value at a time. Every other kernel is held to it.
 
-use super::coefficients::{Coefficients, PRECISION_BITS, coefficients};
-use super::{Filter, PassOrder, Size};
+use super::coefficients::{Coefficients, PRECISION_BITS};
+use super::{Arithmetic, Filter, Size};
 
 const CHANNELS: usize = 3;
 
 /// Resizes RGB; lengths have been checked.
-pub fn resize_rgb(source: &[u8], size: Size, filter: Filter, order: PassOrder, out: &mut [u8]) {
+pub fn resize_rgb(source: &[u8], size: Size, filter: Filter, arithmetic: Arithmetic, out: &mut [u8]) {
     let Size { in_width, in_height, out_width, out_height } = size;
-    let horizontal = (in_width != out_width).then(|| coefficients(in_width, out_width, filter));
-    let vertical = (in_height != out_height).then(|| coefficients(in_height, out_height, filter));
+    let weights = |from, to| (from != to).then(|| arithmetic.coefficients(from, to, filter));
+    let (horizontal, vertical) = (weights(in_width, out_width), weights(in_height, out_height));
     match (horizontal, vertical) {
         (None, None) => out.copy_from_slice(source),
         (Some(weights), None) => horizontal_pass(source, in_width, &weights, out),
         (None, Some(weights)) => vertical_pass(source, in_width, &weights, out),
-        (Some(horizontal), Some(vertical)) if size.vertical_first(order) => {
+        (Some(horizontal), Some(vertical)) if arithmetic.vertical_first(&size) => {
             let mut middle = vec![0; in_width * out_height * CHANNELS];
             vertical_pass(source, in_width, &vertical, &mut middle);
             horizontal_pass(&middle, in_width, &horizontal, out);
