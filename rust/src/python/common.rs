@@ -7,10 +7,11 @@ use super::edge::run;
 use super::errors::to_python;
 use super::input::Borrowed;
 use super::pixels::HwcArray;
+use super::processor::PyLimits;
 use crate::common::limits::Limits;
 use crate::common::memory::Buffer;
 use crate::common::resize::{self, Arithmetic, Filter, PassOrder, Size};
-use crate::common::{self, base64, hash};
+use crate::common::{self, base64, decode, hash};
 use crate::error::CoreError;
 
 /// Resizes an HWC uint8 array as Pillow does; flat result of `out_h * out_w * 3` values.
@@ -73,6 +74,19 @@ fn probe(py: Python<'_>, data: Borrowed) -> PyResult<(&'static str, usize, usize
     run(py, || common::probe(data.bytes()).map(|header| (header.format, header.width, header.height)))
 }
 
+/// Decodes an image to RGB under limits: `(height, width, flat uint8 array, name of the decoder)`.
+#[pyfunction]
+#[pyo3(signature = (data, limits = None))]
+fn decode_rgb<'py>(
+    py: Python<'py>,
+    data: Borrowed,
+    limits: Option<PyLimits>,
+) -> PyResult<(usize, usize, Bound<'py, PyAny>, &'static str)> {
+    let limits = limits.map_or_else(Limits::default, PyLimits::inner);
+    let image = run(py, || decode::decode(data.bytes(), &limits, |_, _| Ok(())))?;
+    Ok((image.height, image.width, flat_array::<u8>(py, image.pixels)?, image.decoder))
+}
+
 /// First 8 bytes of SHA-256, big-endian.
 #[pyfunction]
 fn data_hash(py: Python<'_>, data: Borrowed) -> PyResult<u64> {
@@ -120,6 +134,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(scaled_dims, module)?)?;
     module.add_function(wrap_pyfunction!(image_decode_rgb, module)?)?;
     module.add_function(wrap_pyfunction!(probe, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_rgb, module)?)?;
     module.add_function(wrap_pyfunction!(data_hash, module)?)?;
     module.add_function(wrap_pyfunction!(content_digest, module)?)?;
     module.add_function(wrap_pyfunction!(content_hash, module)?)?;

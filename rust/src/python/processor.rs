@@ -24,6 +24,13 @@ use crate::tensor::Transport;
 #[derive(Clone, Copy)]
 pub struct PyLimits(Limits);
 
+impl PyLimits {
+    /// The limits as the core takes them.
+    pub fn inner(self) -> Limits {
+        self.0
+    }
+}
+
 #[pymethods]
 impl PyLimits {
     #[new]
