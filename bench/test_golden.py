@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import subprocess
@@ -132,3 +133,24 @@ def test_whole_photographs(photo: Path, facts: dict[str, Any]) -> None:
     assert [height, width] == expected["inkling_hw"]
     assert hashlib.sha256(bits.astype("<u2").tobytes()).hexdigest() == expected["inkling_bits_sha256"]
     assert content_hash == expected["content_hash"]
+
+
+def test_published_functions_agree(arrays: dict[str, golden.Arrays]) -> None:
+    for stem in (name.split(".")[0] for name in golden.CROPS):
+        data = arrays["inkling"][f"{stem}.file"].tobytes()
+        for patch_size, frac, cap in golden.INKLING_CASES:
+            expected = arrays["inkling"][f"{stem}.{patch_size}.{frac}.{cap}"]
+            pixels = reference.inkling_pixels(data, frac, cap)
+            assert_equal(_core.inkling.patchify_rgb(pixels, patch_size).reshape(expected.shape), expected)
+            one = _core.inkling.decode_patchify(data, patch_size, frac, cap)
+            several = _core.inkling.decode_patchify_batch([data, data], patch_size, frac, cap)
+            for height, width, bits in (one, *several):
+                assert (height, width) == pixels.shape[:2]
+                assert_equal(bits.reshape(expected.shape), expected)
+
+
+@pytest.mark.parametrize("photo_bytes", [PHOTOS[0].read_bytes(), b"\xff\xef\xbe\xfb\x00\x01", b""], ids=len)
+def test_base64(photo_bytes: bytes) -> None:
+    assert bytes(_core.common.base64_decode(base64.b64encode(photo_bytes).decode())) == photo_bytes
+    with pytest.raises(ValueError, match="base64"):
+        _core.common.base64_decode("/    wAB")

@@ -1,0 +1,23 @@
+"""The scripts in bench/ run as the README says."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from . import tree
+
+
+@pytest.mark.timeout(300)
+def test_parity_benchmark_finds_no_difference() -> None:
+    output = tree.run(sys.executable, "bench/bench_parity.py", "--quick", "--json", "--seconds", "0")
+    found = json.loads(output)
+    assert found["exact"] is True
+    assert len(found["rows"]) >= 20
+    assert all(row["ms"]["core"] > 0 and row["ms"]["pillow"] > 0 for row in found["rows"])
+
+
+def test_golden_values_hold() -> None:
+    assert "all golden values hold" in tree.run(sys.executable, "bench/generate_golden.py", "--check")
