@@ -4,6 +4,7 @@
 //! included) and takes no memory for pixels; `decode` makes the pixels of a header that was let through.
 
 mod bmp;
+mod codec;
 mod gif;
 mod jpeg;
 mod png;

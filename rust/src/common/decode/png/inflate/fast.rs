@@ -1,0 +1,170 @@
+//! The inner loop over symbols, far from the ends of input and output, where nothing needs to be counted.
+
+use super::table::{DISTANCE_ROOT_BITS, Entry, LITERAL_ROOT_BITS};
+use super::{Inflate, Input, Step};
+
+const LONGEST_MATCH_BYTES: usize = 258;
+const COPY_BYTES: usize = 16;
+// Output of one turn: three looks of two literals, and a match.
+const TURN_BYTES: usize = 6 + LONGEST_MATCH_BYTES;
+
+/// Decodes symbols while there is room for a whole turn. What it does not finish, it leaves untouched for the
+/// careful steps, so a broken code fails there.
+pub(super) fn run(
+    state: &mut Inflate,
+    input: &mut Input,
+    out: &mut [u8],
+    position: &mut usize,
+    limit: usize,
+    start: usize,
+) {
+    let end = limit.min(out.len().saturating_sub(COPY_BYTES)).saturating_sub(TURN_BYTES);
+    let bytes = input.bytes;
+    let (Some(literals), Some(distances)) = (
+        state.literals.root::<{ 1 << LITERAL_ROOT_BITS }>(),
+        state.distances.root::<{ 1 << DISTANCE_ROOT_BITS }>(),
+    ) else {
+        return;
+    };
+    let mut reader = Reader { at: input.at, hold: state.hold, bits: state.bits };
+    let mut position_now = *position;
+    let most_distance = |position: usize| state.total_out + (position - start) as u64;
+    while position_now < end && reader.refill(bytes) {
+        let mut entry = reader.look(literals);
+        if entry.is_literal() {
+            position_now += put(out, position_now, entry);
+            reader.take(entry.all_bits());
+            entry = reader.look(literals);
+            if entry.is_literal() {
+                position_now += put(out, position_now, entry);
+                reader.take(entry.all_bits());
+                entry = reader.look(literals);
+                if entry.is_literal() {
+                    position_now += put(out, position_now, entry);
+                    reader.take(entry.all_bits());
+                    continue;
+                }
+            }
+            if !reader.refill(bytes) {
+                break;
+            }
+        }
+        if entry.is_special() {
+            if entry.is_link() {
+                entry = state.literals.follow(entry, reader.hold);
+            }
+            if entry.is_literal() {
+                position_now += put(out, position_now, entry);
+                reader.take(entry.all_bits());
+                continue;
+            }
+            if entry.is_end_of_block() {
+                reader.take(entry.all_bits());
+                state.step = Step::BlockType;
+                break;
+            }
+            if entry.is_invalid() {
+                break;
+            }
+        }
+        let mut ahead = reader;
+        let length = ahead.take_based(entry);
+        let mut entry = ahead.look(distances);
+        if entry.is_link() {
+            entry = state.distances.follow(entry, ahead.hold);
+        }
+        if entry.is_invalid() {
+            break;
+        }
+        let distance = ahead.take_based(entry);
+        if distance as u64 > most_distance(position_now) {
+            break;
+        }
+        reader = ahead;
+        copy_match_loosely(out, position_now, distance, length);
+        position_now += length;
+    }
+    *position = position_now;
+    (input.at, state.hold, state.bits) = reader.give_back();
+}
+
+#[derive(Clone, Copy)]
+struct Reader {
+    at: usize,
+    hold: u64,
+    bits: u32,
+}
+
+impl Reader {
+    // At least 56 bits, or `false` near the end of the input. Bits above the counted ones may be there already.
+    #[inline(always)]
+    fn refill(&mut self, bytes: &[u8]) -> bool {
+        let Some(next) = bytes.get(self.at..).and_then(|rest| rest.first_chunk()) else { return false };
+        self.hold |= u64::from_le_bytes(*next) << self.bits;
+        self.at += (63 - self.bits as usize) >> 3;
+        self.bits |= 56;
+        true
+    }
+
+    #[inline(always)]
+    fn look<const ENTRIES: usize>(&self, root: &[Entry; ENTRIES]) -> Entry {
+        root[self.hold as usize & (ENTRIES - 1)]
+    }
+
+    #[inline(always)]
+    fn take(&mut self, bits: u32) {
+        self.hold >>= bits;
+        self.bits -= bits;
+    }
+
+    #[inline(always)]
+    fn take_based(&mut self, entry: Entry) -> usize {
+        let all = self.hold & ((1 << entry.all_bits()) - 1);
+        self.take(entry.all_bits());
+        entry.base() + (all >> entry.code_bits()) as usize
+    }
+
+    // Whole bytes go back to the input, as zlib gives them back.
+    fn give_back(self) -> (usize, u64, u32) {
+        let bits = self.bits & 7;
+        (self.at - (self.bits >> 3) as usize, self.hold & ((1 << bits) - 1), bits)
+    }
+}
+
+#[inline(always)]
+fn put(out: &mut [u8], position: usize, entry: Entry) -> usize {
+    out[position..position + 2].copy_from_slice(&entry.literal_bytes());
+    entry.literals()
+}
+
+/// Repeats what lies `distance` before, and may write up to [`COPY_BYTES`] more than `length`.
+#[inline(always)]
+fn copy_match_loosely(out: &mut [u8], position: usize, distance: usize, length: usize) {
+    let from = position - distance;
+    if distance >= COPY_BYTES {
+        let mut done = 0;
+        while done < length {
+            out.copy_within(from + done..from + done + COPY_BYTES, position + done);
+            done += COPY_BYTES;
+        }
+    } else {
+        copy_match(out, position, distance, length);
+    }
+}
+
+/// Repeats what lies `distance` before, `length` bytes of it, overlapping or not.
+pub(super) fn copy_match(out: &mut [u8], position: usize, distance: usize, length: usize) {
+    if distance == 1 {
+        let byte = out[position - 1];
+        out[position..position + length].fill(byte);
+        return;
+    }
+    let from = position - distance;
+    let mut done = 0;
+    while done < length {
+        // All that is there repeats with the same period, so the copied piece may double each time.
+        let count = (distance + done).min(length - done);
+        out.copy_within(from..from + count, position + done);
+        done += count;
+    }
+}
