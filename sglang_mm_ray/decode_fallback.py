@@ -62,12 +62,13 @@ def decode_with_pillow(
         try:
             with Image.open(io.BytesIO(data), formats=formats) as image:
                 name = image.format or name
-                _check_header(image, policy)
+                _check_pixels(image.size, policy)
+                moved = _check_frames(image, policy)
+                if not moved:
+                    return _rgb(image, policy), f"pillow:{name}"
             # Counting frames moved the decoder; a fresh one sees the file as a plain open does.
             with Image.open(io.BytesIO(data), formats=[name]) as image:
-                image.load()
-                _check_pixels(image.size, policy)
-                return np.asarray(image.convert("RGB")), f"pillow:{name}"
+                return _rgb(image, policy), f"pillow:{name}"
         except LimitExceeded:
             raise
         except UnidentifiedImageError:
@@ -111,20 +112,26 @@ def _unidentified(prefix: bytes, listed: set[str]) -> DecodeError:
     return error
 
 
-def _check_header(image: Image.Image, policy: SourcePolicy) -> None:
+def _rgb(image: Image.Image, policy: SourcePolicy) -> NDArray[np.uint8]:
+    image.load()
+    # An icon may hold a picture of another size than its directory says.
     _check_pixels(image.size, policy)
-    if not getattr(image, "is_animated", False):
-        return
-    if image.format != "TIFF":
-        frames = getattr(image, "n_frames", 1)
-        if frames > policy.max_frames:
-            raise limit_exceeded("number of frames", frames, policy.max_frames)
-        return
-    # A TIFF counts its frames by walking a chain of any length; this stops at the limit.
+    return np.asarray(image.convert("RGB"))
+
+
+def _check_frames(image: Image.Image, policy: SourcePolicy) -> bool:
+    # What the plugin counted at open. Asking for `n_frames` may parse more of the file than a plain open
+    # does, and fail where that does not.
+    frames = vars(image).get("n_frames", 1)
+    if isinstance(frames, int) and frames > policy.max_frames:
+        raise limit_exceeded("number of frames", frames, policy.max_frames)
+    if image.format != "TIFF" or not vars(image).get("is_animated", False):
+        return False
+    # A TIFF chains its frames to any length; this stops at the limit.
     try:
         image.seek(policy.max_frames)
     except Exception:  # fewer frames, or a broken later one, which a plain open never sees
-        return
+        return True
     raise limit_exceeded("number of frames", policy.max_frames + 1, policy.max_frames)
 
 

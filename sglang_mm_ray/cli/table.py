@@ -1,0 +1,77 @@
+"""Plain text for terminals: tables, units, and a progress line."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+
+def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table with the first column to the left and the others to the right."""
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = [row[0].ljust(widths[0])] + [
+            cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)
+        ]
+        return "  ".join(cells).rstrip()
+
+    return "\n".join([line(header), line(["-" * width for width in widths]), *(line(row) for row in rows)])
+
+
+def bytes_text(count: float) -> str:
+    """`1536` as `1.5 KiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def printable(text: str) -> str:
+    """A file name without what could move the cursor of a terminal."""
+    return text.encode("utf-8", "backslashreplace").decode().translate(_CONTROLS)
+
+
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+
+
+class Progress:
+    """One line on a terminal that is redrawn as work goes on; silent where the stream is no terminal."""
+
+    _EVERY_S = 0.1
+    _BAR_CHARS = 24
+
+    def __init__(self, total: int, unit: str, stream: TextIO | None = None) -> None:
+        self._total, self._unit, self._done, self._failed = total, unit, 0, 0
+        self._stream = stream or sys.stderr
+        self._shown = self._stream.isatty()
+        self._start = time.monotonic()
+        self._drawn = 0.0
+
+    def step(self, failed: bool = False) -> None:
+        """One more is done."""
+        self._done += 1
+        self._failed += failed
+        now = time.monotonic()
+        if self._shown and (now - self._drawn >= self._EVERY_S or self._done == self._total):
+            self._drawn = now
+            self._stream.write("\r\x1b[2K" + self.line(now - self._start))
+            self._stream.flush()
+
+    def line(self, elapsed_s: float) -> str:
+        """What the line says after `elapsed_s`."""
+        share = self._done / self._total if self._total else 1.0
+        filled = int(share * self._BAR_CHARS)
+        bar = "#" * filled + "." * (self._BAR_CHARS - filled)
+        rate = self._done / elapsed_s if elapsed_s > 0 else 0.0
+        text = f"[{bar}] {self._done}/{self._total} {self._unit}  {rate:.1f}/s"
+        return text + (f"  {self._failed} failed" if self._failed else "")
+
+    def close(self) -> None:
+        """Removes the line."""
+        if self._shown:
+            self._stream.write("\r\x1b[2K")
+            self._stream.flush()
