@@ -6,6 +6,7 @@
 
 pub mod common;
 pub mod error;
+pub mod finish;
 pub mod inkling;
 pub mod pipeline;
 pub mod registry;

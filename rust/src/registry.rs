@@ -91,6 +91,13 @@ pub trait ImageProcessor: Send + Sync {
         times: &mut StageTimes,
     ) -> Result<Vec<Tensor>>;
 
+    /// The tensors that [`Self::finish`] makes of pixels that are already resized to `width` by `height`, one
+    /// after the other.
+    ///
+    /// # Errors
+    /// As [`Self::finish`].
+    fn finished(&self, width: usize, height: usize, transport: Transport) -> Result<Vec<TensorSpec>>;
+
     /// Late normalising: writes the patches of already resized pixels (the `uint8` transport) into `out`, bit
     /// for bit as [`Self::process`] would have.
     ///

@@ -182,3 +182,53 @@ def test_misuse_is_refused() -> None:
     out.flags.writeable = False
     with pytest.raises(_core.InvalidArgument, match="writable"):
         processor.finish(pixels, "bf16", out)
+
+
+@pytest.mark.parametrize("transport", ["bf16", "float32"])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_finish_batch_fills_one_array_as_finish_does(transport: str, backwards: bool) -> None:
+    processor = inkling(patch_size=14)
+    pixels = [
+        scene(width, height, width) for width, height in [(61, 43), (1, 1), (14, 28), (500, 300), (27, 9)]
+    ]
+    pixels[0] = np.asfortranarray(pixels[0])
+    want = []
+    for image in pixels:
+        patches = reference.inkling_patches_f32(image, 14)
+        values = reference.bf16_bits(patches) if transport == "bf16" else patches
+        [(dtype, shape)] = processor.finished(image.shape[1], image.shape[0], transport).values()
+        assert (dtype, tuple(shape)) == ({"bf16": "bfloat16"}.get(transport, transport), patches.shape)
+        want.append(values.reshape(-1).view(np.uint8))
+    out = np.full(sum(map(len, want)), 0xAA, np.uint8)
+    if not backwards:
+        processor.finish_batch(pixels, transport, out)
+        np.testing.assert_array_equal(out, np.concatenate(want))
+        return
+    out = np.full(sum(map(len, want)) + 8, 0xAA, np.uint8)
+    ends = out.size - 4 - np.cumsum([len(image) for image in want])
+    processor.finish_batch(pixels, transport, out, [int(end) for end in ends])
+    edges = np.full(4, 0xAA, np.uint8)
+    np.testing.assert_array_equal(out, np.concatenate([edges, *want[::-1], edges]))
+
+
+def test_finish_batch_refuses_what_does_not_fit_and_writes_nothing() -> None:
+    processor = inkling(patch_size=14)
+    pixels = [scene(14, 14), scene(14, 14, 1)]
+    size = 2 * 14 * 14 * 3 * 2
+    for out_bytes, offsets in [
+        (2 * size - 2, None),
+        (2 * size + 2, None),
+        (2 * size, [0, size - 2]),
+        (2 * size, [0, size + 2]),
+        (2 * size, [0, 2**64 - 2]),
+        (2 * size, [0]),
+    ]:
+        out = np.full(out_bytes, 0xAA, np.uint8)
+        with pytest.raises(_core.InvalidArgument):
+            processor.finish_batch(pixels, "bf16", out, offsets)
+        assert np.all(out == 0xAA)
+    with pytest.raises(_core.InvalidArgument):
+        processor.finish_batch(pixels, "uint8", np.zeros(2 * size, np.uint8))
+    with pytest.raises(TypeError):
+        processor.finish_batch([np.zeros((2, 2), np.uint8)], "bf16", np.zeros(size, np.uint8))
+    processor.finish_batch([], "bf16", np.zeros(0, np.uint8))

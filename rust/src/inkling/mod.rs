@@ -77,14 +77,14 @@ impl ImageProcessor for InklingProcessor {
     fn plan(&self, width: usize, height: usize, transport: Transport) -> Result<Plan> {
         let (width, height) =
             scaled_dims(width, height, self.parameters.rescale_frac, self.parameters.rescale_cap);
-        let patch_px = self.parameters.patch_size;
-        let (rows, columns) = patchify::grid(width, height, patch_px);
+        let (rows, columns) = patchify::grid(width, height, self.parameters.patch_size);
         let num_patches = rows.saturating_mul(columns);
-        let (name, shape) = match transport {
-            Transport::Uint8 => ("pixels", vec![height, width, 3]),
-            _ => ("patches", vec![num_patches, patch_px, patch_px, 3]),
+        let tensors = match transport {
+            Transport::Uint8 => {
+                vec![TensorSpec { name: "pixels", dtype: transport.dtype(), shape: vec![height, width, 3] }]
+            }
+            _ => self.finished(width, height, transport)?,
         };
-        let tensors = vec![TensorSpec { name, dtype: transport.dtype(), shape }];
         Ok(Plan { width, height, grid: [1, rows, columns], num_tokens: num_patches, tensors })
     }
 
@@ -128,6 +128,16 @@ impl ImageProcessor for InklingProcessor {
             }
         }
         Ok(vec![Tensor { spec, data }])
+    }
+
+    fn finished(&self, width: usize, height: usize, transport: Transport) -> Result<Vec<TensorSpec>> {
+        if transport == Transport::Uint8 {
+            return Err(CoreError::argument("uint8 pixels are not patches; choose bf16 or float32"));
+        }
+        let patch_px = self.parameters.patch_size;
+        let (rows, columns) = patchify::grid(width, height, patch_px);
+        let shape = vec![rows.saturating_mul(columns), patch_px, patch_px, 3];
+        Ok(vec![TensorSpec { name: "patches", dtype: transport.dtype(), shape }])
     }
 
     fn finish(

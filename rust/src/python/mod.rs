@@ -71,7 +71,7 @@ fn set_thread_budget(threads: usize) -> PyResult<()> {
 
 /// Forces a SIMD level in this process (`None`: `SGL_MM_RS_SIMD` or the CPU decide); for tests and comparisons.
 #[pyfunction]
-#[pyo3(signature = (name))]
+#[pyo3(signature = (name = None))]
 fn set_simd_level(name: Option<&str>) -> PyResult<()> {
     name.map(simd::Level::parse).transpose().and_then(simd::set_level).map_err(errors::to_python)
 }

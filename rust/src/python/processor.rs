@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use numpy::{PyArray1, PyArrayMethods};
+use numpy::{PyArray1, PyArrayMethods, PyReadwriteArray1};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -15,9 +15,10 @@ use crate::common::hash::{ContentDigest, content_digest, digest_u64};
 use crate::common::limits::Limits;
 use crate::common::threads;
 use crate::error::CoreError;
+use crate::finish::{Pixels, finish_batch};
 use crate::pipeline;
 use crate::registry::{ImageProcessor, Plan, default_registry};
-use crate::tensor::Transport;
+use crate::tensor::{TensorSpec, Transport};
 
 /// Limits that hold before memory is taken.
 #[pyclass(name = "Limits", frozen, from_py_object, module = "sglang_mm_ray._core")]
@@ -186,6 +187,19 @@ impl PyProcessor {
         PyProcessed::new(py, processed)
     }
 
+    /// The tensors that `finish` makes of pixels already resized to this size.
+    #[pyo3(signature = (width, height, transport = "bf16"))]
+    fn finished<'py>(
+        &self,
+        py: Python<'py>,
+        width: usize,
+        height: usize,
+        transport: &str,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let transport = Transport::parse(transport).map_err(to_python)?;
+        tensors_dict(py, &self.inner.finished(width, height, transport).map_err(to_python)?)
+    }
+
     /// Late normalising: writes the patches of resized HWC pixels into a flat contiguous uint8 view of the output.
     fn finish<'py>(
         &self,
@@ -197,30 +211,61 @@ impl PyProcessor {
         let transport = Transport::parse(transport).map_err(to_python)?;
         let pixels = pixels.rgb()?;
         let (height, width, pixels) = (pixels.height(), pixels.width(), pixels.values()?);
-        let mut out = out.try_readwrite().map_err(|_| {
-            to_python(CoreError::argument("the output is read-only or already in use; pass a writable array"))
-        })?;
-        let out = out
-            .as_slice_mut()
-            .map_err(|_| to_python(CoreError::argument("the output must be contiguous")))?;
+        let mut out = writable(out)?;
+        let out = contiguous(&mut out)?;
         run(py, || threads::pool().install(|| self.inner.finish(pixels, width, height, transport, out)))
+    }
+
+    /// Late normalising of many images side by side into one flat contiguous uint8 view, each at its offset in
+    /// bytes, by default one after the other.
+    #[pyo3(signature = (pixels, transport, out, offsets_bytes = None))]
+    fn finish_batch<'py>(
+        &self,
+        py: Python<'py>,
+        pixels: Vec<HwcArray<'py, u8>>,
+        transport: &str,
+        out: &Bound<'py, PyArray1<u8>>,
+        offsets_bytes: Option<Vec<usize>>,
+    ) -> PyResult<()> {
+        let transport = Transport::parse(transport).map_err(to_python)?;
+        let arrays = pixels.iter().map(HwcArray::rgb).collect::<PyResult<Vec<_>>>()?;
+        let images = arrays
+            .iter()
+            .map(|array| Ok(Pixels { values: array.values()?, width: array.width(), height: array.height() }))
+            .collect::<PyResult<Vec<_>>>()?;
+        let mut out = writable(out)?;
+        let out = contiguous(&mut out)?;
+        run(py, || finish_batch(&*self.inner, &images, transport, out, offsets_bytes.as_deref()))
     }
 }
 
-fn plan_dict<'py>(py: Python<'py>, plan: &Plan) -> PyResult<Bound<'py, PyDict>> {
-    let (dict, tensors) = (PyDict::new(py), PyDict::new(py));
-    for spec in &plan.tensors {
-        tensors.set_item(spec.name, (spec.dtype.name(), spec.shape.clone()))?;
+fn writable<'py>(out: &Bound<'py, PyArray1<u8>>) -> PyResult<PyReadwriteArray1<'py, u8>> {
+    out.try_readwrite().map_err(|_| {
+        to_python(CoreError::argument("the output is read-only or already in use; pass a writable array"))
+    })
+}
+
+fn contiguous<'a>(out: &'a mut PyReadwriteArray1<'_, u8>) -> PyResult<&'a mut [u8]> {
+    out.as_slice_mut().map_err(|_| to_python(CoreError::argument("the output must be contiguous")))
+}
+
+fn tensors_dict<'py>(py: Python<'py>, tensors: &[TensorSpec]) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for spec in tensors {
+        dict.set_item(spec.name, (spec.dtype.name(), spec.shape.clone()))?;
     }
+    Ok(dict)
+}
+
+fn plan_dict<'py>(py: Python<'py>, plan: &Plan) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let tensors = tensors_dict(py, &plan.tensors)?;
     dict.set_item("width", plan.width)?;
     dict.set_item("height", plan.height)?;
     dict.set_item("grid", <(usize, usize, usize)>::from(plan.grid))?;
     dict.set_item("num_tokens", plan.num_tokens)?;
     dict.set_item("tensors", tensors)?;
-    dict.set_item(
-        "size_bytes",
-        plan.tensors.iter().map(crate::tensor::TensorSpec::size_bytes).sum::<usize>(),
-    )?;
+    dict.set_item("size_bytes", plan.tensors.iter().map(TensorSpec::size_bytes).sum::<usize>())?;
     Ok(dict)
 }
 
