@@ -1,6 +1,7 @@
 //! Resampling weights, in Pillow's fixed point.
 
 use std::f64::consts::PI;
+use std::ops::Range;
 
 use super::Filter;
 
@@ -16,6 +17,22 @@ pub struct Coefficients {
     pub weights: Vec<i32>,
     /// Distance between the weights of neighbouring output indices.
     pub taps_stride: usize,
+}
+
+impl Coefficients {
+    /// Source indices and weights of an output index.
+    pub fn window(&self, index: usize) -> (Range<usize>, &[i32]) {
+        let (first, taps) = self.bounds[index];
+        let at = index * self.taps_stride;
+        (first..first + taps, &self.weights[at..at + taps])
+    }
+
+    /// The source indices that any output index uses.
+    pub fn used(&self) -> Range<usize> {
+        let first = self.bounds.iter().map(|&(first, _)| first).min().unwrap_or(0);
+        let end = self.bounds.iter().map(|&(first, taps)| first + taps).max().unwrap_or(0);
+        first..end
+    }
 }
 
 impl Filter {

@@ -1,11 +1,24 @@
 //! Pillow's 8-bit resize, bit for bit, in both of its pass orders; and torchvision's, on the same kernels.
 
 mod aten;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod cache;
 mod coefficients;
+mod engine;
+mod kernels;
+mod plan;
 mod scalar;
+mod windows;
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::common::simd::{self, Level};
 use crate::error::{CoreError, Result};
 
 /// Resampling filter, by Pillow's names.
@@ -101,15 +114,15 @@ pub fn set_pass_order(order: PassOrder) {
 /// Resizes RGB (`in_height * in_width * 3` bytes, HWC) into `out`, as Pillow does.
 ///
 /// # Errors
-/// As [`resize_rgb_as`].
+/// As [`resize`].
 pub fn resize_rgb(source: &[u8], size: Size, filter: Filter, order: PassOrder, out: &mut [u8]) -> Result<()> {
-    resize_rgb_as(source, size, filter, Arithmetic::Pillow(order), out)
+    resize(source, 3, size, filter, Arithmetic::Pillow(order), out)
 }
 
 /// Resizes RGB (`in_height * in_width * 3` bytes, HWC) into `out`.
 ///
 /// # Errors
-/// [`CoreError::InvalidArgument`] for an empty side or buffers of the wrong length.
+/// As [`resize`].
 pub fn resize_rgb_as(
     source: &[u8],
     size: Size,
@@ -117,13 +130,38 @@ pub fn resize_rgb_as(
     arithmetic: Arithmetic,
     out: &mut [u8],
 ) -> Result<()> {
+    resize(source, 3, size, filter, arithmetic, out)
+}
+
+/// Resizes 1, 3 or 4 interleaved channels (`in_height * in_width * channels` bytes, HWC) into `out`.
+///
+/// Called from a rayon pool, it splits a large image over the pool's threads.
+///
+/// # Errors
+/// [`CoreError::InvalidArgument`] for an empty side, another number of channels, buffers of the wrong length, or
+/// a forced SIMD level that the CPU lacks.
+pub fn resize(
+    source: &[u8],
+    channels: usize,
+    size: Size,
+    filter: Filter,
+    arithmetic: Arithmetic,
+    out: &mut [u8],
+) -> Result<()> {
     let Size { in_width, in_height, out_width, out_height } = size;
+    if !matches!(channels, 1 | 3 | 4) {
+        return Err(CoreError::argument(format!("cannot resize {channels} channels, only 1, 3 or 4")));
+    }
     if in_width == 0 || in_height == 0 || out_width == 0 || out_height == 0 {
         return Err(CoreError::argument("cannot resize from or to an empty image"));
     }
-    if source.len() != in_width * in_height * 3 || out.len() != out_width * out_height * 3 {
-        return Err(CoreError::argument("buffer length does not match width * height * 3"));
+    let bytes = |width: usize, height: usize| width.checked_mul(height)?.checked_mul(channels);
+    if Some(source.len()) != bytes(in_width, in_height) || Some(out.len()) != bytes(out_width, out_height) {
+        return Err(CoreError::argument("buffer length does not match width * height * channels"));
     }
-    scalar::resize_rgb(source, size, filter, arithmetic, out);
+    match simd::level()? {
+        Level::Scalar => scalar::resize(source, channels, size, filter, arithmetic, out),
+        level => plan::resize(level, source, channels, size, filter, arithmetic, out)?,
+    }
     Ok(())
 }

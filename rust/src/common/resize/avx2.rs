@@ -1,0 +1,147 @@
+//! The kernels in AVX2.
+//!
+//! A weight is split as `high * 2^16 + low`. The low halves go through `pmaddwd` into 32-bit sums; of the high
+//! halves' sum only the lower 16 bits count, so `pmaddubsw` and wrapping 16-bit sums do.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::coefficients::{Coefficients, PRECISION_BITS};
+use super::windows::{Window, Windows, byte_lane, split_16};
+
+mod horizontal;
+mod interleave;
+mod transpose;
+
+pub use horizontal::{horizontal, scratch_bytes};
+pub use interleave::{deinterleave, interleave};
+
+const VECTOR_BYTES: usize = 32;
+
+/// Lays out the weights of an axis: lanes of low halves for samples 0 and 1, for 2 and 3, and of high halves.
+pub fn windows(coefficients: &Coefficients) -> Option<Windows> {
+    Windows::new(coefficients, |weights| {
+        let halves = weights.map(split_16);
+        let high = halves.map(|(high, _)| high);
+        // `pmaddubsw` saturates: 255 times the positive, or the negative, weights of a pair must fit 16 bits.
+        for pair in [[high[0], high[2]], [high[1], high[3]]] {
+            let positive: i32 = pair.iter().filter(|&&high| high > 0).sum();
+            let negative: i32 = pair.iter().filter(|&&high| high < 0).sum();
+            if positive > 128 || negative < -128 || pair.iter().any(|&high| i8::try_from(high).is_err()) {
+                return None;
+            }
+        }
+        let pair = |first: usize| (halves[first].1 & 0xffff) | (halves[first + 1].1 << 16);
+        Some([pair(0), pair(2), byte_lane(high)])
+    })
+}
+
+fn check() {
+    assert!(is_x86_feature_detected!("avx2"), "the CPU lacks AVX2");
+}
+
+/// Resamples along y: one row of `out.len()` values from the window's quads, `stride` bytes apart.
+pub fn vertical(table: &Windows, window: &Window, quads: &[u8], stride: usize, out: &mut [u8]) {
+    check();
+    let columns = out.len().next_multiple_of(VECTOR_BYTES);
+    assert!(columns * 4 <= stride && quads.len() >= (window.quads - 1) * stride + columns * 4);
+    let lanes = table.lanes(window);
+    // SAFETY: AVX2 was checked, and `quads` holds the window's quads for all columns of whole vectors.
+    unsafe {
+        match (window.skips_front, window.skips_back) {
+            (false, false) => vertical_row::<false, false>(lanes, quads, stride, out),
+            (false, true) => vertical_row::<false, true>(lanes, quads, stride, out),
+            (true, false) => vertical_row::<true, false>(lanes, quads, stride, out),
+            (true, true) => vertical_row::<true, true>(lanes, quads, stride, out),
+        }
+    }
+}
+
+/// # Safety
+/// `quads` must hold `lanes.len()` quads, `stride` bytes apart, of as many columns as whole vectors of `out` take.
+#[target_feature(enable = "avx2")]
+unsafe fn vertical_row<const FRONT: bool, const BACK: bool>(
+    lanes: &[[i32; 3]],
+    quads: &[u8],
+    stride: usize,
+    out: &mut [u8],
+) {
+    let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (index, out) in out.chunks_mut(VECTOR_BYTES).enumerate() {
+        // SAFETY: by the caller.
+        let (left, right) = unsafe {
+            let columns = quads.as_ptr().add(index * 4 * VECTOR_BYTES);
+            (
+                weighted::<FRONT, BACK>(columns, stride, lanes),
+                weighted::<FRONT, BACK>(columns.add(2 * VECTOR_BYTES), stride, lanes),
+            )
+        };
+        let words = [_mm256_packs_epi32(left[0], left[1]), _mm256_packs_epi32(right[0], right[1])];
+        let bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(words[0], words[1]), order);
+        if out.len() == VECTOR_BYTES {
+            // SAFETY: `out` has 32 bytes.
+            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), bytes) };
+        } else {
+            let mut last = [0_u8; VECTOR_BYTES];
+            // SAFETY: the array has 32 bytes.
+            unsafe { _mm256_storeu_si256(last.as_mut_ptr().cast(), bytes) };
+            out.copy_from_slice(&last[..out.len()]);
+        }
+    }
+}
+
+// Weighted sums of 16 lanes of quads, rounded and shifted down to 8 bits, but not yet clipped.
+///
+/// # Safety
+/// 64 bytes must be readable at `quads + n * stride` for each `n < lanes.len()`; `lanes` must not be empty.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn weighted<const FRONT: bool, const BACK: bool>(
+    quads: *const u8,
+    stride: usize,
+    lanes: &[[i32; 3]],
+) -> [__m256i; 2] {
+    let even_bytes = _mm256_set1_epi16(0xff);
+    let mut low = [_mm256_set1_epi32(1 << (PRECISION_BITS - 1)); 2];
+    let mut high = [_mm256_setzero_si256(); 2];
+    let mut quads = quads;
+    let mut take = |even: bool, odd: bool, lanes: &[i32; 3]| {
+        let [weights_even, weights_odd, weights_high] = lanes.map(|lane| _mm256_set1_epi32(lane));
+        for half in 0..2 {
+            // SAFETY: by the caller; `take` runs once for each quad.
+            let samples = unsafe { _mm256_loadu_si256(quads.add(half * VECTOR_BYTES).cast()) };
+            if even {
+                let words = _mm256_and_si256(samples, even_bytes);
+                low[half] = _mm256_add_epi32(low[half], _mm256_madd_epi16(words, weights_even));
+            }
+            if odd {
+                let words = _mm256_srli_epi16::<8>(samples);
+                low[half] = _mm256_add_epi32(low[half], _mm256_madd_epi16(words, weights_odd));
+            }
+            high[half] = _mm256_add_epi16(high[half], _mm256_maddubs_epi16(samples, weights_high));
+        }
+        quads = quads.wrapping_add(stride);
+    };
+    let (mut whole, mut last) = (lanes, None);
+    if FRONT {
+        take(false, true, &whole[0]);
+        whole = &whole[1..];
+    }
+    if BACK {
+        last = whole.last();
+        whole = &whole[..whole.len() - 1];
+    }
+    for lanes in whole {
+        take(true, true, lanes);
+    }
+    if let Some(lanes) = last {
+        take(true, false, lanes);
+    }
+    // Both 16-bit halves of a lane of `high` belong to the upper half of the sum; what their addition leaves
+    // in the lower half is shifted out.
+    std::array::from_fn(|half| {
+        let sum = _mm256_add_epi16(low[half], high[half]);
+        let sum = _mm256_add_epi16(sum, _mm256_slli_epi32::<16>(high[half]));
+        _mm256_srai_epi32::<{ PRECISION_BITS as i32 }>(sum)
+    })
+}

@@ -1,0 +1,147 @@
+//! The kernels in AVX-512 with VNNI and VBMI.
+//!
+//! A weight is split into three signed bytes, and `vpdpbusd` takes four taps of 16 lanes at once. The sums of
+//! the three are combined as Horner's scheme does; all is exact modulo 2^32, and so is the result.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::coefficients::{Coefficients, PRECISION_BITS};
+use super::windows::{Window, Windows, byte_lane, split_8};
+
+mod horizontal;
+
+pub use horizontal::{Blocks, blocks, horizontal};
+
+const VECTOR_BYTES: usize = 64;
+const SHIFT: u32 = PRECISION_BITS;
+
+/// Lays out the weights of an axis: for each quad the lanes of the high, middle and low bytes.
+pub fn windows(coefficients: &Coefficients) -> Option<Windows> {
+    Windows::new(coefficients, planes)
+}
+
+// The weights of four taps as lanes of high, middle and low bytes.
+fn planes(weights: [i32; 4]) -> Option<[i32; 3]> {
+    let bytes = weights.map(split_8);
+    bytes
+        .iter()
+        .all(|bytes| i8::try_from(bytes[0]).is_ok())
+        .then(|| std::array::from_fn(|plane| byte_lane(bytes.map(|bytes| bytes[plane]))))
+}
+
+fn check() {
+    assert!(crate::common::simd::Level::Avx512.is_available(), "the CPU lacks AVX-512 with VBMI and VNNI");
+}
+
+/// Resamples along y: one row of `out.len()` values from the window's quads, `stride` bytes apart.
+pub fn vertical(table: &Windows, window: &Window, quads: &[u8], stride: usize, out: &mut [u8]) {
+    check();
+    let columns = out.len().next_multiple_of(VECTOR_BYTES);
+    assert!(columns * 4 <= stride && quads.len() >= (window.quads - 1) * stride + columns * 4);
+    let lanes = table.lanes(window);
+    // SAFETY: the instructions were checked, and `quads` holds the window for all columns of whole vectors.
+    unsafe {
+        match lanes {
+            [a] => vertical_few(&[*a], quads, stride, out),
+            [a, b] => vertical_few(&[*a, *b], quads, stride, out),
+            [a, b, c] => vertical_few(&[*a, *b, *c], quads, stride, out),
+            _ => vertical_many(lanes, quads, stride, out),
+        }
+    }
+}
+
+/// # Safety
+/// `quads` must hold `QUADS` quads, `stride` bytes apart, of as many columns as whole vectors of `out` take.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn vertical_few<const QUADS: usize>(
+    lanes: &[[i32; 3]; QUADS],
+    quads: &[u8],
+    stride: usize,
+    out: &mut [u8],
+) {
+    let weights = std::array::from_fn(|plane| lanes.map(|planes| _mm512_set1_epi32(planes[plane])));
+    for (index, out) in out.chunks_mut(VECTOR_BYTES).enumerate() {
+        let sums: [__m512i; 4] = std::array::from_fn(|part| {
+            let samples: [__m512i; QUADS] = std::array::from_fn(|quad| {
+                let at = quad * stride + (4 * index + part) * VECTOR_BYTES;
+                // SAFETY: by the caller.
+                unsafe { _mm512_loadu_si512(quads.as_ptr().add(at).cast()) }
+            });
+            weighted_few(&samples, &weights)
+        });
+        store(narrow(sums), out);
+    }
+}
+
+/// Weighted sums, not yet shifted down to 8 bits: the planes one after the other in one sum.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn weighted_few<const QUADS: usize>(samples: &[__m512i; QUADS], weights: &[[__m512i; QUADS]; 3]) -> __m512i {
+    // Half a unit, as two shifts by 8 will find it.
+    let mut sum = _mm512_set1_epi32(1 << (SHIFT - 1 - 16));
+    for (plane, weights) in weights.iter().enumerate() {
+        if plane > 0 {
+            sum = _mm512_slli_epi32::<8>(sum);
+        }
+        for (samples, weights) in samples.iter().zip(weights) {
+            sum = _mm512_dpbusd_epi32(sum, *samples, *weights);
+        }
+    }
+    sum
+}
+
+/// # Safety
+/// `quads` must hold `lanes.len()` quads, `stride` bytes apart, of as many columns as whole vectors of `out` take.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn vertical_many(lanes: &[[i32; 3]], quads: &[u8], stride: usize, out: &mut [u8]) {
+    for (index, out) in out.chunks_mut(VECTOR_BYTES).enumerate() {
+        let mut sums = [[_mm512_setzero_si512(); 3]; 4];
+        for (quad, lanes) in lanes.iter().enumerate() {
+            let weights = lanes.map(|plane| _mm512_set1_epi32(plane));
+            for (part, sums) in sums.iter_mut().enumerate() {
+                let at = quad * stride + (4 * index + part) * VECTOR_BYTES;
+                // SAFETY: by the caller.
+                let samples = unsafe { _mm512_loadu_si512(quads.as_ptr().add(at).cast()) };
+                for (sum, weights) in sums.iter_mut().zip(weights) {
+                    *sum = _mm512_dpbusd_epi32(*sum, samples, weights);
+                }
+            }
+        }
+        store(narrow(sums.map(|sums| combine(sums))), out);
+    }
+}
+
+/// One sum of those of the three planes, with half a unit.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn combine(sums: [__m512i; 3]) -> __m512i {
+    let [high, middle, low] = sums;
+    let sum = _mm512_add_epi32(_mm512_slli_epi32::<8>(high), middle);
+    let half = _mm512_set1_epi32(1 << (SHIFT - 1));
+    _mm512_add_epi32(_mm512_slli_epi32::<8>(sum), _mm512_add_epi32(low, half))
+}
+
+// Shifts 64 sums down and clips them to bytes, in order.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn narrow(sums: [__m512i; 4]) -> __m512i {
+    let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_permutexvar_epi32(order, narrow_lanes(sums))
+}
+
+// The same, but the bytes stay in the 128-bit lanes of their sums.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn narrow_lanes(sums: [__m512i; 4]) -> __m512i {
+    let [a, b, c, d] = sums.map(|sum| _mm512_srai_epi32::<SHIFT>(sum));
+    _mm512_packus_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn store(bytes: __m512i, out: &mut [u8]) {
+    let mask = if out.len() >= VECTOR_BYTES { u64::MAX } else { (1 << out.len()) - 1 };
+    // SAFETY: the mask admits `out.len()` bytes.
+    unsafe { _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), mask, bytes) };
+}
