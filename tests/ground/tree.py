@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import sglang_mm_ray
+
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED_FOLDERS = {"target", "__pycache__", "dist", "node_modules"}
 
@@ -34,10 +36,14 @@ def files(*suffixes: str) -> list[Path]:
 
 
 def environment() -> dict[str, str]:
-    """The environment with this interpreter's scripts first: cmake, ruff, mypy and python3 live there."""
+    """The environment with this interpreter's scripts first: cmake and python3 live there."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     cargo_home = os.environ.get("CARGO_HOME", str(Path.home() / ".cargo"))
-    return {**os.environ, "PATH": os.pathsep.join([path, str(Path(cargo_home) / "bin")])}
+    # Scripts run outside the tree's root still find the package under test, wherever it was imported from.
+    package = str(Path(sglang_mm_ray.__file__).parents[1])
+    python_path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join([path, str(Path(cargo_home) / "bin")])
+    return {**os.environ, "PATH": path, "PYTHONPATH": python_path}
 
 
 def tool(name: str, advice: str) -> str:
