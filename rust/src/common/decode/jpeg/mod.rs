@@ -105,3 +105,60 @@ fn read_converted(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{decode, image_decode_rgb, probe};
+    use super::*;
+
+    // 8x8 grey: one block whose only coefficient is a zero difference, so that every pixel is 128.
+    fn grey() -> Vec<u8> {
+        let mut data = b"\xff\xd8\xff\xdb\x00\x43\x00".to_vec();
+        data.extend([1; 64]);
+        data.extend(b"\xff\xc0\x00\x0b\x08\x00\x08\x00\x08\x01\x01\x11\x00");
+        for class in [0x00, 0x10] {
+            data.extend([0xff, 0xc4, 0, 20, class, 1]);
+            data.extend([0; 16]);
+        }
+        data.extend(b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00\x3f\xff\xd9");
+        data
+    }
+
+    #[test]
+    fn a_grey_block() {
+        let image = image_decode_rgb(&grey()).expect("a whole file");
+        assert_eq!((image.width, image.height, image.decoder), (8, 8, "jpeg"));
+        assert_eq!(image.pixels.bytes(), [128; 192]);
+    }
+
+    #[test]
+    fn every_prefix_has_a_verdict() {
+        let data = grey();
+        for len in 0..data.len() - 2 {
+            assert!(
+                matches!(image_decode_rgb(&data[..len]), Err(error) if !matches!(error, CoreError::Internal(_)))
+            );
+        }
+    }
+
+    #[test]
+    fn limits_hold_from_the_header() {
+        let mut data = grey();
+        let header = probe(&data).expect("a header");
+        assert_eq!(header, Header { format: "JPEG", width: 8, height: 8 });
+        let limits = Limits { max_pixels: 63, ..Limits::default() };
+        let refused = decode(&data, &limits, |_, _| Ok(()));
+        assert_eq!(
+            refused.map(|_| ()),
+            Err(CoreError::LimitExceeded { what: "image size in pixels", value: 64, limit: 63 })
+        );
+        let refused = decode(&data, &Limits::default(), |width, height| {
+            Err(CoreError::argument(format!("{width} {height}")))
+        });
+        assert_eq!(refused.map(|_| ()), Err(CoreError::argument("8 8")));
+        let frame = data.windows(2).position(|pair| pair == b"\xff\xc0").expect("a frame header");
+        data[frame + 5..frame + 9].fill(0xff);
+        let generous = Limits { max_pixels: u64::MAX, ..Limits::default() };
+        assert!(matches!(decode(&data, &generous, |_, _| Ok(())), Err(CoreError::LimitExceeded { .. })));
+    }
+}

@@ -172,3 +172,60 @@ fn photoshop_name_is_missing(content: &[u8]) -> bool {
 fn u16_at(data: &[u8], at: usize) -> Option<u16> {
     data.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: &[u8] = b"\xff\xc0\x00\x0b\x08\x00\x30\x00\x40\x01\x01\x11\x00";
+    const SCAN: &[u8] = b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00";
+
+    fn file(parts: &[&[u8]]) -> Vec<u8> {
+        [&[b"\xff\xd8".as_slice()], parts].concat().concat()
+    }
+
+    #[test]
+    fn the_last_frame_before_the_scan_counts() {
+        let frame = Frame { width: 64, height: 48 };
+        assert_eq!(read(&file(&[FRAME, SCAN])), Ok(frame));
+        let mut other = FRAME.to_vec();
+        other[8] = 0x41;
+        assert_eq!(read(&file(&[FRAME, &other, SCAN])), Ok(Frame { width: 65, ..frame }));
+        assert_eq!(read(&file(&[b"\xff\xff\xff\x00\xff\xd9", FRAME, b"ab", SCAN, FRAME])), Ok(frame));
+    }
+
+    #[test]
+    fn every_prefix_is_refused_without_a_panic() {
+        let whole = file(&[FRAME, b"\xff\xed\x00\x1aPhotoshop 3.0\x008BIM\x03\xed\x00\x00\x00\x00", SCAN]);
+        assert!(read(&whole).is_ok());
+        for len in 0..whole.len() {
+            assert!(read(&whole[..len]).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn what_pillow_stumbles_over_is_refused() {
+        let before: [&[u8]; 6] = [
+            b"\xff\x01",
+            b"\xff\xe0\x00\x06JFIF",
+            b"\xff\xee\x00\x07Adobe",
+            b"\xff\xe2\x00\x0eICC_PROFILE\0",
+            b"\xff\xed\x00\x16Photoshop 3.0\x008BIM\x03\xed",
+            b"\xff\xdb\x00\x03\x00",
+        ];
+        for segment in before {
+            assert!(read(&file(&[segment, FRAME, SCAN])).is_err(), "{segment:?}");
+        }
+        for (at, byte) in [(4, 12), (9, 2), (5, 0xff), (3, 0x0c)] {
+            let mut frame = FRAME.to_vec();
+            frame[at] = byte;
+            let refused = read(&file(&[&frame, SCAN])).is_err();
+            assert_eq!(refused, at != 5, "byte {at}");
+        }
+        for at in [5, 7] {
+            let mut flat = FRAME.to_vec();
+            flat[at..at + 2].fill(0);
+            assert!(read(&file(&[&flat, SCAN])).is_err());
+        }
+    }
+}
