@@ -116,7 +116,7 @@ def measure(work: str, contenders: dict[str, Work], seconds: float) -> Row:
     deadline_s = time.perf_counter() + seconds
     best = dict.fromkeys(contenders, float("inf"))
     repeats = 0
-    while repeats < 3 or time.perf_counter() < deadline_s:
+    while repeats < 1 or time.perf_counter() < deadline_s:
         for name, run in contenders.items():
             started_s = time.perf_counter()
             run()
