@@ -354,3 +354,13 @@ def test_the_header_is_read_without_pixels_and_limits_hold_before_memory() -> No
     with pytest.raises(_core.LimitExceeded, match="encoded size in bytes"):
         _core.common.decode_rgb(data, _core.Limits(max_input_bytes=len(data) - 1))
     assert _core.common.decode_rgb(data, _core.Limits(max_pixels=3072))[3] == "jpeg"
+
+
+def test_scans_without_end_are_a_limit_and_not_an_hour() -> None:
+    data = jpeg("L", 64, 48, progressive=True)
+    scan = data.rindex(b"\xff\xda")
+    last = data[scan:-2]
+    # A scan that refines what has been refined is only worth a warning to libjpeg.
+    assert difference(data[:-2] + last * 200 + data[-2:]) is None
+    with pytest.raises(_core.LimitExceeded, match="number of scans is 257, over the limit of 256"):
+        _core.common.image_decode_rgb(data[:-2] + last * 300 + data[-2:])

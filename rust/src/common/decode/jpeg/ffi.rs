@@ -16,7 +16,7 @@ struct Shim {
 }
 
 unsafe extern "C" {
-    fn smr_jpeg_new() -> *mut Shim;
+    fn smr_jpeg_new(most_scans: c_int) -> *mut Shim;
     fn smr_jpeg_free(shim: *mut Shim);
     fn smr_jpeg_show(shim: *mut Shim, data: *const u8, length: usize);
     fn smr_jpeg_unread(shim: *const Shim) -> usize;
@@ -39,26 +39,28 @@ pub enum Status {
     Suspended,
     /// The file is broken: nothing may follow.
     Broken,
+    /// There are more scans than were allowed: nothing may follow.
+    TooManyScans,
 }
 
 /// A libjpeg decompressor that reads from slices living as long as `'a`.
 pub struct Decompressor<'a> {
     shim: NonNull<Shim>,
-    broken: bool,
+    failed: Option<Status>,
     input: PhantomData<&'a [u8]>,
 }
 
 impl<'a> Decompressor<'a> {
-    /// A decompressor without input.
+    /// A decompressor without input, for pictures of up to `most_scans` scans.
     ///
     /// # Errors
     /// [`CoreError::Internal`] if there is no memory.
-    pub fn new() -> Result<Self> {
-        // SAFETY: takes nothing; returns null or an object that `Drop` frees.
-        let shim = unsafe { smr_jpeg_new() };
+    pub fn new(most_scans: i32) -> Result<Self> {
+        // SAFETY: takes a number; returns null or an object that `Drop` frees.
+        let shim = unsafe { smr_jpeg_new(most_scans) };
         let shim = NonNull::new(shim)
             .ok_or_else(|| CoreError::Internal("no memory for a JPEG decompressor".to_owned()))?;
-        Ok(Self { shim, broken: false, input: PhantomData })
+        Ok(Self { shim, failed: None, input: PhantomData })
     }
 
     /// Makes `data` the input. It starts with the bytes that were left unread.
@@ -126,17 +128,17 @@ impl<'a> Decompressor<'a> {
     }
 
     fn step(&mut self, call: impl FnOnce(*mut Shim) -> c_int) -> Status {
-        if self.broken {
-            return Status::Broken;
+        if let Some(status) = self.failed {
+            return status;
         }
-        match call(self.shim.as_ptr()) {
-            0 => Status::Done,
-            1 => Status::Suspended,
-            _ => {
-                self.broken = true;
-                Status::Broken
-            }
-        }
+        let status = match call(self.shim.as_ptr()) {
+            0 => return Status::Done,
+            1 => return Status::Suspended,
+            3 => Status::TooManyScans,
+            _ => Status::Broken,
+        };
+        self.failed = Some(status);
+        status
     }
 }
 

@@ -33,6 +33,10 @@ pub(super) fn decode(data: &[u8], header: &Header, _limits: &Limits) -> Result<R
     .map_err(|stop| match stop {
         Stop::Truncated => CoreError::decode("JPEG", "the image file is truncated"),
         Stop::Broken => CoreError::decode("JPEG", "broken data stream"),
+        Stop::TooManyScans => {
+            let limit = u64::from(source::MOST_SCANS);
+            CoreError::LimitExceeded { what: "number of scans", value: limit + 1, limit }
+        }
         Stop::Error(error) => error,
     })?;
     Ok(image)
@@ -44,6 +48,8 @@ enum Stop {
     Truncated,
     /// libjpeg gave up.
     Broken,
+    /// The file asks for more passes over the picture than any encoder makes.
+    TooManyScans,
     /// Something that is not the file's fault.
     Error(CoreError),
 }
@@ -70,6 +76,7 @@ fn decode_into(source: &mut Source<'_>, header: &Header, out: &mut [u8]) -> std:
 fn finish(source: &mut Source<'_>) -> std::result::Result<(), Stop> {
     match source.decompressor.finish() {
         ffi::Status::Broken => Err(Stop::Broken),
+        ffi::Status::TooManyScans => Err(Stop::TooManyScans),
         // All rows are there: Pillow does not wait for the end marker.
         ffi::Status::Done | ffi::Status::Suspended => Ok(()),
     }

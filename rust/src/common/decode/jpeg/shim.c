@@ -10,14 +10,17 @@
 
 #include <jpeglib.h>
 
-enum { STATUS_DONE = 0, STATUS_SUSPENDED = 1, STATUS_BROKEN = 2 };
+enum { STATUS_DONE = 0, STATUS_SUSPENDED = 1, STATUS_BROKEN = 2, STATUS_TOO_MANY_SCANS = 3 };
 enum { MOST_ROWS = 16 };
 
 typedef struct {
     struct jpeg_decompress_struct cinfo;
     struct jpeg_error_mgr errors;
     struct jpeg_source_mgr source;
+    struct jpeg_progress_mgr progress;
     jmp_buf escape;
+    int most_scans;
+    int is_over;
     /* Bytes to pass over before the next ones are shown: libjpeg may skip past what it can see. */
     size_t skip;
 } smr_jpeg;
@@ -27,6 +30,17 @@ static void leave(j_common_ptr cinfo) { longjmp(((smr_jpeg *)cinfo->client_data)
 static void say_nothing(j_common_ptr cinfo) { (void)cinfo; }
 
 static void nothing(j_decompress_ptr cinfo) { (void)cinfo; }
+
+/* Ten bytes can say "another scan that changes nothing", and each costs a walk over the whole picture. */
+static void count_scans(j_common_ptr cinfo) {
+    smr_jpeg *self = cinfo->client_data;
+    if (self->cinfo.input_scan_number > self->most_scans) {
+        self->is_over = 1;
+        leave(cinfo);
+    }
+}
+
+static int failure(const smr_jpeg *self) { return self->is_over ? STATUS_TOO_MANY_SCANS : STATUS_BROKEN; }
 
 static boolean suspend(j_decompress_ptr cinfo) {
     (void)cinfo;
@@ -56,6 +70,8 @@ static int create(smr_jpeg *self) {
     self->source.resync_to_restart = jpeg_resync_to_restart;
     self->source.term_source = nothing;
     self->cinfo.src = &self->source;
+    self->progress.progress_monitor = count_scans;
+    self->cinfo.progress = &self->progress;
     return STATUS_DONE;
 }
 
@@ -64,8 +80,9 @@ void smr_jpeg_free(smr_jpeg *self) {
     free(self);
 }
 
-smr_jpeg *smr_jpeg_new(void) {
+smr_jpeg *smr_jpeg_new(int most_scans) {
     smr_jpeg *self = calloc(1, sizeof *self);
+    if (self != NULL) self->most_scans = most_scans;
     if (self != NULL && create(self) != STATUS_DONE) {
         smr_jpeg_free(self);
         return NULL;
@@ -105,7 +122,7 @@ void smr_jpeg_size(const smr_jpeg *self, unsigned *width, unsigned *height, int 
 
 /* Output is grey for one component, RGB for three, CMYK as stored for four. */
 int smr_jpeg_start(smr_jpeg *self) {
-    if (setjmp(self->escape)) return STATUS_BROKEN;
+    if (setjmp(self->escape)) return failure(self);
     const int components = self->cinfo.num_components;
     self->cinfo.out_color_space = components == 1 ? JCS_GRAYSCALE : components == 4 ? JCS_CMYK : JCS_RGB;
     return jpeg_start_decompress(&self->cinfo) ? STATUS_DONE : STATUS_SUSPENDED;
@@ -120,7 +137,7 @@ size_t smr_jpeg_row_bytes(const smr_jpeg *self) {
 int smr_jpeg_rows(smr_jpeg *self, unsigned char *out, size_t count, size_t *done) {
     JSAMPROW rows[MOST_ROWS];
     const size_t row_bytes = smr_jpeg_row_bytes(self);
-    if (setjmp(self->escape)) return STATUS_BROKEN;
+    if (setjmp(self->escape)) return failure(self);
     while (*done < count) {
         const size_t left = count - *done;
         const unsigned ask = left < MOST_ROWS ? (unsigned)left : MOST_ROWS;
@@ -133,6 +150,6 @@ int smr_jpeg_rows(smr_jpeg *self, unsigned char *out, size_t count, size_t *done
 }
 
 int smr_jpeg_finish(smr_jpeg *self) {
-    if (setjmp(self->escape)) return STATUS_BROKEN;
+    if (setjmp(self->escape)) return failure(self);
     return jpeg_finish_decompress(&self->cinfo) ? STATUS_DONE : STATUS_SUSPENDED;
 }

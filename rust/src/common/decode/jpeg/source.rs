@@ -7,6 +7,9 @@ use crate::error::Result;
 /// Pillow's `ImageFile.MAXBLOCK`.
 const BLOCK_BYTES: usize = 65_536;
 
+/// Encoders write up to a few dozen. Pillow has no such limit, and can be kept busy for hours by a small file.
+pub const MOST_SCANS: u16 = 256;
+
 /// A file and how much of it libjpeg may see.
 pub struct Source<'a> {
     /// The decompressor that reads it.
@@ -34,7 +37,8 @@ impl<'a> Source<'a> {
     }
 
     fn new(data: &'a [u8], block: usize) -> Result<Self> {
-        let mut source = Self { decompressor: Decompressor::new()?, data, visible: 0, block };
+        let mut source =
+            Self { decompressor: Decompressor::new(MOST_SCANS.into())?, data, visible: 0, block };
         source.show(block.min(data.len()));
         Ok(source)
     }
@@ -62,6 +66,7 @@ impl<'a> Source<'a> {
             match step(&mut self.decompressor) {
                 Status::Done => return Ok(()),
                 Status::Broken => return Err(Stop::Broken),
+                Status::TooManyScans => return Err(Stop::TooManyScans),
                 Status::Suspended => self.show_more()?,
             }
         }
