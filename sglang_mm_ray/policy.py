@@ -73,8 +73,10 @@ class SourcePolicy:
     fetch_timeout_s: float = 20.0
     """For one URL in all: resolving, connecting, TLS, headers, body and redirects."""
     connect_timeout_s: float = 5.0
+    max_connections: int = 64
+    """Fetches at a time, in one worker."""
     max_connections_per_host: int = 8
-    """Fetches from one host at a time, in one worker; slow hosts cannot take all of its fetch threads."""
+    """Fetches from one host name and from one address at a time, so that slow ones cannot take all."""
     pillow_formats: tuple[str, ...] = PILLOW_FORMATS
     """Formats without a native decoder that Pillow may decode inside the worker, as Pillow names them."""
     max_input_bytes: int = 256 << 20
@@ -107,12 +109,12 @@ class SourcePolicy:
         never = _NEVER.intersection(name.upper() for name in self.pillow_formats)
         if never:
             raise InvalidArgument(f"pillow_formats may not hold {', '.join(sorted(never))}")
-        for name in ("max_redirects",):
-            if getattr(self, name) < 0:
-                raise InvalidArgument(f"{name} must not be negative")
+        if self.max_redirects < 0:
+            raise InvalidArgument("max_redirects must not be negative")
         for name in (
             "fetch_timeout_s",
             "connect_timeout_s",
+            "max_connections",
             "max_connections_per_host",
             "max_input_bytes",
             "max_pixels",

@@ -183,7 +183,7 @@ def _classify_text(text: str) -> Source:
         size = (len(text) - comma) * 3 // 4
         return _text("data_url", text, size, f"a data: URL of {len(text)} characters")
     if scheme in ("http", "https"):
-        from .fetch import url_label
+        from .url_target import url_label
 
         return _text("url", text, None, url_label(text))
     if scheme == "file":
