@@ -197,7 +197,8 @@ def processor_names() -> list[str]:
 
 def build_info() -> dict[str, Any]:
     """How this build was made and what it runs with: `version`, `target`, `jpeg_simd`, `threads`, `simd`,
-    `simd_detected`, `simd_available`, `cpu_features`."""
+    `simd_detected`, `simd_available`, `cpu_features`, and `resize_vertical_first_when_tall`, which like
+    the version belongs into the key of whatever is cached across machines."""
 
 def set_thread_budget(threads: int) -> None:
     """Sets how many threads this process may use; before the first image. `SGL_MM_RS_THREADS` wins."""

@@ -14,10 +14,17 @@ __all__ = [
     "fetch_bytes",
     "image_decode_rgb",
     "probe",
+    "resize",
     "resize_rgb",
     "scaled_dims",
     "set_vertical_first_when_tall",
 ]
+
+def resize(
+    arr: NDArray[np.uint8], out_w: int, out_h: int, resample: str = "pil_lanczos"
+) -> NDArray[np.uint8]:
+    """Resizes an `[h, w, c]` array of 1, 3 or 4 channels as `resize_rgb` does; flat result of
+    `out_h * out_w * c` values. Channels do not mix: alpha is one like any other, as in Pillow's CMYK."""
 
 def resize_rgb(
     arr: NDArray[np.uint8], out_w: int, out_h: int, resample: str = "pil_lanczos"

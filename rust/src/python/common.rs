@@ -6,7 +6,7 @@ use super::array::flat_array;
 use super::edge::run;
 use super::errors::to_python;
 use super::input::Borrowed;
-use super::pixels::HwcArray;
+use super::pixels::{Hwc, HwcArray};
 use super::processor::PyLimits;
 use crate::common::limits::Limits;
 use crate::common::memory::Buffer;
@@ -24,15 +24,44 @@ fn resize_rgb<'py>(
     out_h: usize,
     resample: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
+    resize_pixels(py, &arr.rgb()?, out_w, out_h, resample)
+}
+
+/// Resizes an HWC uint8 array of 1, 3 or 4 channels as Pillow does; flat result of `out_h * out_w * c` values.
+#[pyfunction]
+#[pyo3(name = "resize", signature = (arr, out_w, out_h, resample = "pil_lanczos"))]
+fn resize_any<'py>(
+    py: Python<'py>,
+    arr: HwcArray<'py, u8>,
+    out_w: usize,
+    out_h: usize,
+    resample: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    resize_pixels(py, &arr.row_major(), out_w, out_h, resample)
+}
+
+fn resize_pixels<'py>(
+    py: Python<'py>,
+    pixels: &Hwc<'_, u8>,
+    out_w: usize,
+    out_h: usize,
+    resample: &str,
+) -> PyResult<Bound<'py, PyAny>> {
     let (filter, arithmetic) = parse_filter(resample)?;
-    let pixels = arr.rgb()?;
-    let (in_height, in_width, source) = (pixels.height(), pixels.width(), pixels.values()?);
-    let size = Size { in_width, in_height, out_width: out_w, out_height: out_h };
+    let (channels, source) = (pixels.channels(), pixels.values()?);
+    let size =
+        Size { in_width: pixels.width(), in_height: pixels.height(), out_width: out_w, out_height: out_h };
     let out = run(py, || {
         Limits::default().check_pixels(out_w as u64, out_h as u64)?;
-        let mut out = Buffer::take(out_w * out_h * 3)?;
-        common::threads::pool()
-            .install(|| resize::resize_rgb_as(source, size, filter, arithmetic, out.bytes_mut()))?;
+        let mut out = Buffer::take(out_w * out_h * channels)?;
+        let work =
+            |out: &mut Buffer| resize::resize(source, channels, size, filter, arithmetic, out.bytes_mut());
+        // What no thread would share is not worth a change of thread, nor starting the pool.
+        if resize::splits(source.len() + out.len()) {
+            common::threads::pool().install(|| work(&mut out))?;
+        } else {
+            work(&mut out)?;
+        }
         Ok(out)
     })?;
     flat_array::<u8>(py, out)
@@ -130,6 +159,7 @@ fn set_vertical_first_when_tall(enabled: bool) {
 
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(resize_any, module)?)?;
     module.add_function(wrap_pyfunction!(resize_rgb, module)?)?;
     module.add_function(wrap_pyfunction!(scaled_dims, module)?)?;
     module.add_function(wrap_pyfunction!(image_decode_rgb, module)?)?;

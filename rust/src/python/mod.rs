@@ -12,6 +12,7 @@ mod transforms;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::common::resize::{self, PassOrder};
 use crate::common::simd;
 use crate::registry::default_registry;
 
@@ -58,6 +59,10 @@ fn build_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     info.set_item("simd", simd::level().map_err(errors::to_python)?.name())?;
     info.set_item("simd_detected", simd::detected().name())?;
     info.set_item("simd_available", simd::Level::available().map(simd::Level::name).collect::<Vec<_>>())?;
+    info.set_item(
+        "resize_vertical_first_when_tall",
+        resize::pass_order() == PassOrder::VerticalFirstWhenTall,
+    )?;
     info.set_item("cpu_features", simd::cpu_features())?;
     info.set_item("target", std::env::consts::ARCH)?;
     Ok(info)

@@ -31,7 +31,7 @@ const RING_BYTES: usize = 192 << 10;
 /// Columns of a strip are a multiple of this; no vector of a kernel is longer.
 const STRIP_ALIGN: usize = 64;
 /// An image is split over threads only if each gets this much work, in samples read and values written.
-const BAND_BYTES: usize = 1 << 20;
+pub const BAND_BYTES: usize = 1 << 20;
 
 impl Passes {
     /// Resizes `source` into `out`, rows of `out_row_bytes`; splits a large image over the current rayon pool.

@@ -111,6 +111,11 @@ pub fn set_pass_order(order: PassOrder) {
     PASS_ORDER.store(u8::from(order == PassOrder::VerticalFirstWhenTall), Ordering::Relaxed);
 }
 
+/// Whether a resize of so many bytes, in and out, is split over the threads of a rayon pool.
+pub fn splits(bytes: usize) -> bool {
+    bytes >= 2 * engine::BAND_BYTES
+}
+
 /// Resizes RGB (`in_height * in_width * 3` bytes, HWC) into `out`, as Pillow does.
 ///
 /// # Errors
