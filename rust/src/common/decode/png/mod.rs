@@ -224,7 +224,7 @@ impl Window {
 /// Pillow carries the transparency over to the converted image, though nobody asked, and may fail in it.
 fn check_transparency(transparency: Transparency, mode: Mode, has_palette: bool) -> Result<()> {
     let carried = match (mode, transparency) {
-        (Mode::Grey | Mode::Rgb | Mode::Palette, Transparency::Text) => false,
+        (Mode::Grey | Mode::Palette, Transparency::Text) => false,
         (Mode::Palette, Transparency::Key) => has_palette,
         (Mode::Palette, Transparency::Colour(colour)) => {
             has_palette && colour.iter().all(|value| *value <= 255)

@@ -85,7 +85,7 @@ pub(super) fn run(
         position_now += length;
     }
     *position = position_now;
-    (input.at, state.hold, state.bits) = reader.give_back();
+    (input.at, state.hold, state.bits) = reader.give_back(input.at);
 }
 
 #[derive(Clone, Copy)]
@@ -124,10 +124,11 @@ impl Reader {
         entry.base() + (all >> entry.code_bits()) as usize
     }
 
-    // Whole bytes go back to the input, as zlib gives them back.
-    fn give_back(self) -> (usize, u64, u32) {
-        let bits = self.bits & 7;
-        (self.at - (self.bits >> 3) as usize, self.hold & ((1 << bits) - 1), bits)
+    // Whole bytes go back to the input, as zlib gives them back, but none that an earlier call took.
+    fn give_back(self, start: usize) -> (usize, u64, u32) {
+        let bytes = (self.bits as usize >> 3).min(self.at - start);
+        let bits = self.bits - 8 * bytes as u32;
+        (self.at - bytes, self.hold & ((1 << bits) - 1), bits)
     }
 }
 
