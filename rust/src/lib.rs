@@ -9,6 +9,7 @@ pub mod error;
 pub mod finish;
 pub mod inkling;
 pub mod pipeline;
+pub mod qwen_vl;
 pub mod registry;
 pub mod tensor;
 

@@ -168,6 +168,7 @@ pub fn default_registry() -> &'static ProcessorRegistry {
     static REGISTRY: LazyLock<ProcessorRegistry> = LazyLock::new(|| {
         let mut registry = ProcessorRegistry::new();
         registry.register(Box::new(crate::inkling::InklingSpec));
+        registry.register(Box::new(crate::qwen_vl::QwenVlSpec));
         registry
     });
     &REGISTRY
