@@ -27,8 +27,9 @@ GOLDEN = Path(__file__).resolve().parent / "golden"
 FACTS, VALUES = "qwen.json", "qwen.npz"
 PHOTOS = ROOT / "tests/data/photos"
 RANDOM_COUNT, RANDOM_SEED = 1000, 1
-# `(width, height)` in and out, of the resizes that show what depends on the instruction set.
-RESIZES = [((97, 61), (56, 84)), ((61, 97), (140, 28)), ((33, 15), (364, 196)), ((500, 20), (28, 28))]
+# Width and height in pixels, and the fewest and most pixels, of the resizes that show what depends on the
+# instruction set: grow, shrink, one direction each.
+RESIZES = [(97, 61, 20000), (610, 970, 9000), (33, 1500, 30000), (512, 512, 262144)]
 
 
 def random_digests() -> list[list[Any]]:
@@ -78,10 +79,11 @@ def aten_digests() -> dict[str, list[str]]:
 
     found: dict[str, list[str]] = {}
     for name in ("bicubic", "bilinear", "lanczos"):
-        for (width, height), (out_width, out_height) in RESIZES:
+        for width, height, budget in RESIZES:
+            size = qwen.smart_resize((height, width, 28, budget, budget))
             planes = torch.from_numpy(np.ascontiguousarray(scene(width, height, 3).transpose(2, 0, 1)))[None]
             mode = functional.InterpolationMode(name)
-            out = functional.resize(planes, [out_height, out_width], interpolation=mode, antialias=True)
+            out = functional.resize(planes, size, interpolation=mode, antialias=True)
             pixels = out[0].numpy().transpose(1, 2, 0)
             found.setdefault(name, []).append(qwen.digest(pixels))
     return found

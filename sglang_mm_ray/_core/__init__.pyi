@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from . import common as common
 from . import inkling as inkling
+from . import qwen_vl as qwen_vl
 from . import transforms as transforms
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "inkling",
     "processor",
     "processor_names",
+    "qwen_vl",
     "set_simd_level",
     "set_thread_budget",
     "transforms",

@@ -140,6 +140,16 @@ impl QwenVlProcessor {
         let QwenVlParameters { patch_size, merge_size, .. } = self.parameters;
         Layout { width, height, patch_px: patch_size, merge: merge_size, copies: self.parameters.copies() }
     }
+
+    fn patches(&self, layout: Layout, transport: Transport) -> TensorSpec {
+        let num_patches = layout.rows() * layout.columns();
+        let shape = if self.parameters.expand_temporal {
+            vec![num_patches, layout.patch_values()]
+        } else {
+            vec![num_patches, CHANNELS, 1, layout.patch_px, layout.patch_px]
+        };
+        TensorSpec { name: "pixel_values", dtype: transport.dtype(), shape }
+    }
 }
 
 impl ImageProcessor for QwenVlProcessor {
@@ -152,19 +162,18 @@ impl ImageProcessor for QwenVlProcessor {
     }
 
     fn plan(&self, width: usize, height: usize, transport: Transport) -> Result<Plan> {
-        let QwenVlParameters { patch_size, merge_size, expand_temporal, .. } = self.parameters;
         let (height, width) = self.resized(height, width)?;
         let layout = self.layout(height, width);
         let (rows, columns) = (layout.rows(), layout.columns());
-        let num_patches = rows * columns;
-        let (name, shape) = match transport {
-            Transport::Uint8 => ("pixels", vec![height, width, CHANNELS]),
-            _ if expand_temporal => ("pixel_values", vec![num_patches, layout.patch_values()]),
-            _ => ("pixel_values", vec![num_patches, CHANNELS, 1, patch_size, patch_size]),
+        let tensor = match transport {
+            Transport::Uint8 => {
+                let shape = vec![height, width, CHANNELS];
+                TensorSpec { name: "pixels", dtype: transport.dtype(), shape }
+            }
+            _ => self.patches(layout, transport),
         };
-        let tensors = vec![TensorSpec { name, dtype: transport.dtype(), shape }];
-        let num_tokens = num_patches / (merge_size * merge_size);
-        Ok(Plan { width, height, grid: [1, rows, columns], num_tokens, tensors })
+        let num_tokens = rows * columns / (layout.merge * layout.merge);
+        Ok(Plan { width, height, grid: [1, rows, columns], num_tokens, tensors: vec![tensor] })
     }
 
     fn process(
@@ -181,6 +190,15 @@ impl ImageProcessor for QwenVlProcessor {
         let mut data = Buffer::take(spec.size_bytes())?;
         self.process_into(rgb, width, height, transport, times, data.bytes_mut())?;
         Ok(vec![Tensor { spec, data }])
+    }
+
+    fn finished(&self, width: usize, height: usize, transport: Transport) -> Result<Vec<TensorSpec>> {
+        if transport == Transport::Uint8 {
+            return Err(CoreError::argument("uint8 pixels are not patches; choose bf16 or float32"));
+        }
+        let layout = self.layout(height, width);
+        layout.check()?;
+        Ok(vec![self.patches(layout, transport)])
     }
 
     fn finish(

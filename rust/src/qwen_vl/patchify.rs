@@ -24,6 +24,21 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// Refuses sides that are no whole tokens.
+    ///
+    /// # Errors
+    /// [`CoreError::InvalidArgument`] that names the sides.
+    pub fn check(&self) -> Result<()> {
+        let Self { width, height, patch_px, merge, .. } = *self;
+        let factor_px = patch_px * merge;
+        if width.is_multiple_of(factor_px) && height.is_multiple_of(factor_px) {
+            return Ok(());
+        }
+        Err(CoreError::argument(format!(
+            "{width} x {height} pixels are no whole number of {factor_px} x {factor_px} tokens; resize first"
+        )))
+    }
+
     /// Rows of patches.
     pub fn rows(&self) -> usize {
         self.height / self.patch_px
@@ -74,19 +89,14 @@ pub fn patchify(
     transport: Transport,
     out: &mut [u8],
 ) -> Result<()> {
-    let Layout { width, height, patch_px, merge, .. } = layout;
+    let Layout { width, height, .. } = layout;
     if pixels.len() != width * height * CHANNELS {
         return Err(CoreError::argument(format!(
             "{} bytes are not {width} x {height} RGB pixels",
             pixels.len()
         )));
     }
-    if !width.is_multiple_of(patch_px * merge) || !height.is_multiple_of(patch_px * merge) {
-        return Err(CoreError::argument(format!(
-            "{width} x {height} pixels are no whole number of {0} x {0} tokens; resize first",
-            patch_px * merge
-        )));
-    }
+    layout.check()?;
     let values = layout.values();
     if out.len() != values * transport.dtype().size_bytes() {
         return Err(CoreError::argument(format!(
