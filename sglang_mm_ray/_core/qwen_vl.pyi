@@ -1,8 +1,8 @@
 """The Qwen-VL family as SGLang publishes it, and what its prompts need.
 
 `spec_json` is a JSON object with the fields of a checkpoint's `preprocessor_config.json`; SGLang's own names
-(`resample` as `"aten_u8"` or `"pil"`, `min_pixels`, `max_pixels`, `image_token_id`) are among them. Bad images
-and arguments raise `ValueError` (`InputError` and below).
+(`resample` as `"aten_u8"` or `"pil"`, `min_pixels`, `max_pixels`, `image_token_id`) are among them. Bad
+images and arguments raise `ValueError` (`InputError` and below).
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ def smart_resize_py(
 def mrope_image_only_py(
     input_len: int, items: Sequence[tuple[int, int, int, int, int]], merge_size: int
 ) -> tuple[NDArray[np.int64], int]:
-    """`(positions, delta)` of a prompt of `input_len` tokens, with images at `items`: `(first token, last token,
-    t, rows, columns)`, the grid in patches. `positions` is flat, `[3, input_len]`: temporal, vertical,
+    """`(positions, delta)` of a prompt of `input_len` tokens, with images at `items`: `(first token, last
+    token, t, rows, columns)`, the grid in patches. `positions` is flat, `[3, input_len]`: temporal, vertical,
     horizontal; transformers' `get_rope_index`."""
 
 def expand_placeholders(
