@@ -10,13 +10,13 @@ import warnings
 
 import numpy as np
 import pytest
+from images import encode, every_sample, picture, scene
 from PIL import Image
 
 from sglang_mm_ray import decode_fallback
 from sglang_mm_ray.decode_fallback import NATIVE_FORMATS, decode_rgb, decode_with_pillow
 from sglang_mm_ray.errors import DecodeError, LimitExceeded, UnsupportedFormat
 from sglang_mm_ray.policy import PILLOW_FORMATS, SourcePolicy
-from tests.images import encode, every_sample, picture, scene
 
 POLICY = SourcePolicy()
 LISTED = [sample for sample in every_sample() if sample.format in PILLOW_FORMATS]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from images import encode, picture, scene
 from PIL import Image
 
 from sglang_mm_ray import verify
 from sglang_mm_ray.errors import DecodeError
 from sglang_mm_ray.policy import SourcePolicy
 from sglang_mm_ray.verify import FileReport, compare, first_difference
-from tests.images import encode, picture, scene
 
 POLICY = SourcePolicy()
 

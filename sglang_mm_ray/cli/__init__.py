@@ -21,7 +21,7 @@ EXIT_ERROR = 3
 EXIT_INTERRUPTED = 130
 
 # Each module has `add_parser(subparsers)`, which sets `run` on its parser.
-_COMMANDS = ("verify",)
+_COMMANDS = ("preprocess", "manage", "verify", "bench")
 
 __all__ = ["EXIT_ERROR", "EXIT_FAILURES", "EXIT_INTERRUPTED", "EXIT_OK", "EXIT_USAGE", "main"]
 

@@ -9,12 +9,15 @@ from typing import TextIO
 
 
 def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table with the first column to the left and the others to the right."""
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    """A table: the first column and those with text to the left, those of numbers to the right."""
+    columns = range(len(header))
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in columns]
+    numeric = [column > 0 and all(row[column][:1] in "0123456789-" for row in rows) for column in columns]
 
     def line(row: Sequence[str]) -> str:
-        cells = [row[0].ljust(widths[0])] + [
-            cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)
+        cells = [
+            row[column].rjust(widths[column]) if numeric[column] else row[column].ljust(widths[column])
+            for column in columns
         ]
         return "  ".join(cells).rstrip()
 
@@ -28,6 +31,11 @@ def bytes_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def count_text(count: int) -> str:
+    """`1234567` as `1,234,567`."""
+    return f"{count:,}"
 
 
 def printable(text: str) -> str:
@@ -44,10 +52,10 @@ class Progress:
     _EVERY_S = 0.1
     _BAR_CHARS = 24
 
-    def __init__(self, total: int, unit: str, stream: TextIO | None = None) -> None:
+    def __init__(self, total: int, unit: str, stream: TextIO | None = None, *, shown: bool = True) -> None:
         self._total, self._unit, self._done, self._failed = total, unit, 0, 0
         self._stream = stream or sys.stderr
-        self._shown = self._stream.isatty()
+        self._shown = shown and self._stream.isatty()
         self._start = time.monotonic()
         self._drawn = 0.0
 

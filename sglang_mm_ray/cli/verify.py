@@ -12,6 +12,7 @@ from typing import Any
 from .. import verify
 from ..policy import SourcePolicy
 from . import EXIT_FAILURES, EXIT_OK
+from .options import positive
 from .table import Progress, printable, render
 from .walk import find_files
 
@@ -25,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
         "pixels and time. Exit code 0 if they agree on every file.",
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, or a folder with all below it")
-    parser.add_argument("--jobs", type=_positive, default=1, help="files at a time (times are best with 1)")
+    parser.add_argument("--jobs", type=positive, default=1, help="files at a time (times are best with 1)")
     parser.add_argument("--timeout-s", type=float, default=60.0, help="a decoder hangs after so long")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout instead of tables")
     parser.add_argument(
@@ -109,10 +110,3 @@ def _print(reports: list[verify.FileReport], agree: bool, verbose: bool) -> None
 
 def _file(report: verify.FileReport) -> dict[str, Any]:
     return dataclasses.asdict(report)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value

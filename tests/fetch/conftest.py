@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from misbehaving_server import MisbehavingServer
 
 from sglang_mm_ray import fetch
 from sglang_mm_ray.fetch import Fetcher
 from sglang_mm_ray.policy import SourcePolicy
-from tests.misbehaving_server import MisbehavingServer
 
 
 @pytest.fixture

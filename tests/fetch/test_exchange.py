@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from misbehaving_server import BODY, CERTIFICATE, MisbehavingServer, redirect_to
 
 from sglang_mm_ray import http_exchange
 from sglang_mm_ray.errors import (
@@ -19,7 +20,6 @@ from sglang_mm_ray.errors import (
 )
 from sglang_mm_ray.policy import SourcePolicy
 from sglang_mm_ray.sources import classify, resolve
-from tests.misbehaving_server import BODY, CERTIFICATE, MisbehavingServer, redirect_to
 
 LOOPBACK = ("127.0.0.0/8",)
 

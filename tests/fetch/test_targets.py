@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from misbehaving_server import BODY, MisbehavingServer, redirect_to
 
 from sglang_mm_ray import fetch
 from sglang_mm_ray.errors import (
@@ -15,7 +16,6 @@ from sglang_mm_ray.errors import (
 )
 from sglang_mm_ray.fetch import Fetcher
 from sglang_mm_ray.policy import SourcePolicy
-from tests.misbehaving_server import BODY, MisbehavingServer, redirect_to
 
 
 class TestAddresses:
