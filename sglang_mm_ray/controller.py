@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import threading
 import time
 import uuid
@@ -87,6 +88,10 @@ class PoolController:
     async def describe(self) -> tuple[str, str]:
         """The pool's configuration as JSON, and its fingerprint."""
         return self._config.to_json(), self._fingerprint
+
+    async def pid(self) -> int:
+        """The controller's process."""
+        return os.getpid()
 
     async def membership(self, known_version: int) -> Membership:
         """Who is alive; returns once that differs from the known version, or after some seconds."""

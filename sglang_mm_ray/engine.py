@@ -117,7 +117,15 @@ class Engine:
             self._settle(call, index, _cancelled())
             return
         started = time.perf_counter()
-        resolved = self._processor.resolve(source, self._get)
+        reader = threading.get_ident()
+        # Reading has limits of its own, but a disk that hangs heeds none; so it shows in the heartbeat too.
+        with self._lock:
+            self._running[reader] = (time.monotonic(), source.key)
+        try:
+            resolved = self._processor.resolve(source, self._get)
+        finally:
+            with self._lock:
+                self._running.pop(reader, None)
         call.resolve_s[index] = time.perf_counter() - started
         self._accept(call, index, resolved)
 

@@ -136,7 +136,7 @@ class WorkerMetrics(_Metrics):
         """Sets the gauges."""
         self.gauge("worker_running_images", beat.running_images)
         self.gauge("worker_waiting_images", beat.waiting_images)
-        self.gauge("worker_saturation_ratio", beat.running_images / beat.threads)
+        self.gauge("worker_saturation_ratio", min(1.0, beat.running_images / beat.threads))
         self.gauge("worker_cache_bytes", beat.cache["bytes"])
         self.gauge("worker_rss_bytes", beat.rss_bytes)
 

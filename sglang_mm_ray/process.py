@@ -65,7 +65,8 @@ class Processor:
         except PreprocessError as error:
             return error
         except Exception as error:
-            return InternalError(f"reading {source.label}: {type(error).__name__}: {error}")
+            reason = str(error).strip().splitlines() or [""]
+            return InternalError(f"reading {source.label}: {type(error).__name__}: {reason[0]}")
 
     def process(self, resolved: Resolved) -> Outcome:
         """Decodes, resizes and patchifies one image."""

@@ -239,18 +239,24 @@ class Router:
                 promised.discard(index)
                 self.ledger.withdraw(costs[index].output_bytes)
         for start in range(0, len(sources), INTAKE_IMAGES):
-            await self.add(request, start, sources[start : start + INTAKE_IMAGES], costs[start:])
+            await self._add(request, start, sources[start : start + INTAKE_IMAGES], costs[start:])
 
-    async def add(self, request: Request, start: int, group: list[Any], costs: list[Cost]) -> None:
+    async def _add(self, request: Request, start: int, group: list[Any], costs: list[Cost]) -> None:
         """Classifies and hashes a few sources off the loop, and sends them on their way."""
         classified = await self.off_loop(self.intake.classify_all, group)
         for place, source in enumerate(classified):
-            if not request.is_open(start + place):
-                continue
-            if isinstance(source, Source):
-                self._dispatcher.add(request, start + place, source, costs[place], group[place])
-            else:
-                request.settle(start + place, source)
+            self.add_one(request, start + place, source, costs[place], group[place])
+
+    def add_one(
+        self, request: Request, index: int, source: Source | PreprocessError, cost: Cost, handed_in: Any
+    ) -> None:
+        """Sends one classified source on its way, unless its place is filled already."""
+        if not request.is_open(index):
+            return
+        if isinstance(source, Source):
+            self._dispatcher.add(request, index, source, cost, handed_in)
+        else:
+            request.settle(index, source)
 
     def begin(self, request: Request) -> None:
         """Notes a request, so that closing the router ends it."""

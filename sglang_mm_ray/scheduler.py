@@ -70,6 +70,8 @@ class _Worker:
     running_bytes: int = 0
     suspects: deque[list[Flight]] = field(default_factory=deque)
     draining: bool = False
+    express: int = -1
+    """The last batch that passed a full window."""
 
 
 class Scheduler:
@@ -243,20 +245,9 @@ class Scheduler:
             return None if worker.running else self._send(worker_id, worker, worker.suspects.popleft(), True)
         if any(batch.alone for batch in worker.running.values()):
             return None
-        window_px = self._placement.window_px(worker_id)
-        limits = self._limits.batch
-        # At most half a window each: while one batch is returned, the next one keeps the threads busy.
-        room_px = min(window_px - worker.running_px, max(window_px / 2, 1.0), limits.max_work_px)
-        room_bytes = min(self._limits.max_worker_bytes - worker.running_bytes, limits.max_bytes)
-        if worker.running and (room_px <= 0 or room_bytes <= 0):
+        flights = self._take(worker_id, worker)
+        if not flights:
             return None
-        queue = worker.queue
-        if not queue:
-            victim_id = self._victim(worker_id)
-            if victim_id is None or victim_id in self._ready:
-                return None
-            queue = self._workers[victim_id].queue
-        flights = queue.take(BatchLimits(limits.max_images, room_bytes, room_px))
         for flight in flights:
             if flight.worker_id != worker_id and flight.worker_id is not None:
                 self._placement.add_load(flight.worker_id, -flight.cost.work_px)
@@ -266,6 +257,28 @@ class Scheduler:
         if not worker.queue:
             self._backlogged.pop(worker_id, None)
         return self._send(worker_id, worker, flights, False)
+
+    def _take(self, worker_id: str, worker: _Worker) -> list[Flight]:
+        window_px = self._placement.window_px(worker_id)
+        limits = self._limits.batch
+        # At most half a window each: while one batch is returned, the next one keeps the threads busy.
+        room_px = min(window_px - worker.running_px, max(window_px / 2, 1.0), limits.max_work_px)
+        room_bytes = min(self._limits.max_worker_bytes - worker.running_bytes, limits.max_bytes)
+        queue = worker.queue
+        if worker.running and (room_px <= 0 or room_bytes <= 0):
+            # Short requests may pass a full window, one batch at a time: the worker takes turns image by
+            # image, so they wait for an image there, where here they would wait for a batch.
+            if not queue.has_short or room_bytes <= 0 or worker.express in worker.running:
+                return []
+            flights = queue.take_short(BatchLimits(limits.max_images, room_bytes, max(window_px / 4, 1.0)))
+            worker.express = self._next_batch_id
+            return flights
+        if not queue:
+            victim_id = self._victim(worker_id)
+            if victim_id is None or victim_id in self._ready:
+                return []
+            queue = self._workers[victim_id].queue
+        return queue.take(BatchLimits(limits.max_images, room_bytes, room_px))
 
     def _victim(self, thief_id: str) -> str | None:
         """Who has the longest queue, for a worker that has nothing left to do at all.

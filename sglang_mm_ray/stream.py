@@ -75,14 +75,16 @@ class Stream:
         while group := await router.off_loop(_draw, sources):
             router.check_open()
             costs = await router.off_loop(router.intake.estimate_all, group)
+            classified = await router.off_loop(router.intake.classify_all, group)
             for place, cost in enumerate(costs):
                 while self._left >= window or router.waiting.room_images() == 0:
                     await self._wait()
+                # One at a time: those before it are under way, so what they hold comes free.
                 await router.ledger.promise(cost.output_bytes, 1)
                 router.waiting.enter(Amount(1, cost.input_bytes))
                 self._left += 1
                 self._request.expect(start + place, cost)
-            await router.add(self._request, start, group, costs)
+                router.add_one(self._request, start + place, classified[place], cost, group[place])
             self._check()
             start += len(group)
 

@@ -32,30 +32,49 @@ WIDE = BatchLimits(4, 10_000, 1e9)
 
 def test_long_requests_take_turns_a_batch_each() -> None:
     fair, _ = queue(9, 6)
-    batches = [names(fair.take(WIDE)) for _ in range(4)]
+    batches = [names(fair.take(WIDE)) for _ in range(5)]
     assert batches == [
         ["0.0", "0.1", "0.2", "0.3"],
         ["1.0", "1.1", "1.2", "1.3"],
         ["0.4", "0.5", "0.6", "0.7"],
-        # What is left of both is short, so they may share.
-        ["1.4", "1.5", "0.8"],
+        ["1.4", "1.5"],
+        ["0.8"],
     ]
     assert fair.take(WIDE) == [] and len(fair) == 0 and fair.work_px == 0
 
 
-def test_one_image_passes_a_request_of_512_after_one_batch_and_travels_alone() -> None:
+def test_one_image_passes_a_request_of_512_and_travels_alone() -> None:
     fair, _ = queue(512)
     fair.take(WIDE)
     single = Image(99, "single")
+    assert not fair.has_short
     fair.push(single)
-    assert names(fair.take(WIDE)) == ["0.4", "0.5", "0.6", "0.7"]
+    assert fair.has_short
     assert fair.take(WIDE) == [single]
+    assert names(fair.take(WIDE)) == ["0.4", "0.5", "0.6", "0.7"]
 
 
-def test_short_requests_travel_together() -> None:
+def test_short_requests_travel_together_and_alternate_with_long_ones() -> None:
     fair, _ = queue(1, 2, 1, 5, 1)
     assert names(fair.take(WIDE)) == ["0.0", "1.0", "1.1", "2.0"]
     assert names(fair.take(WIDE)) == ["3.0", "3.1", "3.2", "3.3"]
+    assert names(fair.take(WIDE)) == ["4.0"]
+    assert names(fair.take(WIDE)) == ["3.4"]
+
+
+def test_a_long_request_is_not_starved_by_short_ones() -> None:
+    fair, _ = queue(20)
+    seen = []
+    for number in range(40):
+        fair.push(Image(1000 + number, "short"))
+        seen.append(fair.take(WIDE)[0].request_id)
+    assert seen.count(0) == 5
+
+
+def test_only_short_ones_can_be_asked_for() -> None:
+    fair, _ = queue(7, 1)
+    assert names(fair.take_short(WIDE)) == ["1.0"]
+    assert fair.take_short(WIDE) == [] and len(fair) == 7
 
 
 def test_a_batch_stays_within_bytes_and_work_but_holds_one_image_at_least() -> None:

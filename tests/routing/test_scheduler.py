@@ -65,10 +65,10 @@ def test_everything_runs_once_and_windows_hold() -> None:
 
 def test_an_image_larger_than_the_window_still_runs() -> None:
     made = scheduler(1)
-    submit(made, [flight(1, work_px=1e9), flight(2, work_px=1e9)])
+    submit(made, [flight(number, work_px=1e9) for number in range(4)])
     (batch,) = made.next_batches()
     assert len(batch.flights) == 1
-    assert len(run_out(made, [batch])) == 2
+    assert len(run_out(made, [batch])) == 4
 
 
 def test_an_idle_worker_takes_from_the_longest_queue() -> None:
@@ -209,3 +209,20 @@ def test_a_single_image_waits_for_one_window_at_most_behind_a_long_request() -> 
     made.submit(single)
     ended = run_out(made, pending)
     assert ended.index(single) <= ahead + LIMITS.batch.max_images
+
+
+def test_short_requests_pass_a_full_window_one_batch_at_a_time() -> None:
+    made = scheduler(1)
+    submit(made, [flight(number, request_id=1) for number in range(512)])
+    full = made.next_batches()
+    assert made.next_batches() == []
+    singles = [flight(9_000 + number, request_id=100 + number) for number in range(9)]
+    submit(made, singles[:1])
+    (express,) = made.next_batches()
+    assert express.flights == (singles[0],)
+    submit(made, singles[1:])
+    assert made.next_batches() == []
+    made.finish(express)
+    (express,) = made.next_batches()
+    assert set(express.flights) <= set(singles[1:])
+    assert len(run_out(made, [*full, express])) == 512 + 8
