@@ -101,3 +101,14 @@ def mutations(name: str, data: bytes, count: int, seed: int) -> Iterator[tuple[s
         if chance.random() < 0.1:
             del broken[chance.randrange(len(broken)) :]
         yield f"{name} mutation {index} of seed {seed}", bytes(broken)
+
+
+def without_large(named: Iterable[tuple[str, bytes]], most_px: int = 1 << 20) -> Iterator[tuple[str, bytes]]:
+    """Drops the files that claim to be large: damaged sizes make Pillow fill hundreds of megabytes."""
+    for name, data in named:
+        try:
+            _, width, height = _core.common.probe(data)
+        except _core.InputError:
+            width = height = 0
+        if width * height <= most_px:
+            yield name, data
