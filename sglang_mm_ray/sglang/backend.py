@@ -16,6 +16,7 @@ from .. import _core
 from ..config import PoolConfig
 from ..engine import Engine
 from ..errors import DeadlineExceeded, InvalidArgument, PoolNotFound, PreprocessError, with_context
+from ..gathering import gather
 from ..messages import BatchRequest, Failure
 from ..sources import classify
 from .settings import Settings
@@ -42,6 +43,8 @@ def local_images() -> int:
 class Feature:
     """A preprocessed image, wherever it was made."""
 
+    digest: bytes
+    """SHA-256 of the content."""
     content_hash: int
     """SGLang's 64 bits: the first 8 bytes of the content digest, big-endian."""
     grid: tuple[int, int, int]
@@ -51,7 +54,7 @@ class Feature:
     """By name, in stored order; read-only where they look into the object store."""
     dtypes: Mapping[str, str]
     ref: Any = None
-    """The Ray reference of the tensors, if a pool made them."""
+    """The Ray reference of the tensors, if they are stored as the model reads them."""
 
 
 class Backend(Protocol):
@@ -100,13 +103,18 @@ class PoolBackend:
 
 def _feature(image: ProcessedImage) -> Feature:
     facts = image.facts
+    late = image.dtype == "uint8" and bool(facts.finished)
+    described = image.finished() if late else facts.tensors
+    arrays = [gather([image])] if late else [image.array(name) for name, _, _ in described]
     return Feature(
+        digest=facts.digest,
         content_hash=facts.content_hash,
         grid=facts.grid,
         num_tokens=facts.num_tokens,
-        tensors={name: image.array(name) for name, _, _ in facts.tensors},
-        dtypes={name: dtype for name, dtype, _ in facts.tensors},
-        ref=image.feature,
+        tensors={name: array for (name, _, _), array in zip(described, arrays, strict=True)},
+        dtypes={name: dtype for name, dtype, _ in described},
+        # Pixels are normalised here, so what is stored is not what the model reads.
+        ref=None if late else image.feature,
     )
 
 
@@ -157,7 +165,16 @@ class LocalBackend:
             arrays = value if isinstance(value, tuple) else (value,)
             tensors = dict(zip(names, arrays, strict=True))
             dtypes = {name: dtype for name, dtype, _ in outcome.tensors}
-            features.append(Feature(outcome.content_hash, outcome.grid, outcome.num_tokens, tensors, dtypes))
+            features.append(
+                Feature(
+                    outcome.digest,
+                    outcome.content_hash,
+                    outcome.grid,
+                    outcome.num_tokens,
+                    tensors,
+                    dtypes,
+                )
+            )
         _local_images += len(features)
         return features
 
@@ -185,7 +202,7 @@ def open_backend(model: str, parameters: Mapping[str, Any], settings: Settings |
         InvalidArgument: the pool runs another model or other parameters.
     """
     settings = settings or Settings.from_environment()
-    wanted = PoolConfig(model=model, parameters=dict(parameters))
+    wanted = PoolConfig(model=model, parameters=dict(parameters), transport=settings.transport)
     key = (os.getpid(), settings, wanted.processor().parameters_json + model)
     with _lock:
         backend = _backends.get(key)

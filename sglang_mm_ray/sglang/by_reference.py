@@ -24,7 +24,7 @@ import ray
 import torch
 
 from ..errors import ResultLost
-from .tensors import as_tensor
+from .tensors import Layout, as_tensor, for_consumer
 
 __all__ = ["FeatureDesk", "ReferencedTensor", "Ticket", "open_desk"]
 
@@ -41,8 +41,9 @@ class Ticket:
     position: int
     """Which of the image's tensors, where several are stored together."""
     dtype: str
+    layout: Layout
+    """What the consumer makes of it, see `for_consumer`."""
     temporal_copies: int
-    """How often the consumer sees each patch; 0 leaves the shape alone."""
     address: str
     """Ray address, for readers that are not connected yet."""
     timeout_s: float
@@ -172,7 +173,4 @@ def fetch(ticket: Ticket) -> ReferencedTensor:
 def tensor_of(value: Any, ticket: Ticket) -> torch.Tensor:
     """The ticket's tensor of a stored value, in the shape that the consumer expects."""
     array = value[ticket.position] if isinstance(value, tuple) else value
-    tensor = as_tensor(array, ticket.dtype)
-    if ticket.temporal_copies:
-        tensor = tensor.unsqueeze(1).expand(-1, ticket.temporal_copies, *tensor.shape[1:])
-    return tensor
+    return for_consumer(as_tensor(array, ticket.dtype), ticket.layout, ticket.temporal_copies)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ..errors import DeadlineExceeded, FetchError, InputError, PoolOverloaded, PreprocessError
 from .backend import Feature
 from .settings import Settings
-from .tensors import as_tensor
+from .tensors import Layout, as_tensor, for_consumer
 
 __all__ = ["FeatureSender", "reader_count"]
 
@@ -38,14 +38,13 @@ class FeatureSender:
         self._readers = settings.readers or reader_count(server_args)
         self._desk: tuple[str, Any] | None = None
 
-    def tensor(self, feature: Feature, name: str, temporal_copies: int = 0) -> Any:
-        """The named tensor of an image, without a copy; with `temporal_copies`, expanded to that many.
+    def tensor(self, feature: Feature, name: str, layout: Layout = "stored", temporal_copies: int = 1) -> Any:
+        """The named tensor of an image as its consumer reads it, see `for_consumer`.
 
         With `features=reference` and a feature that has a reference, a `ReferencedTensor`.
         """
-        tensor = as_tensor(feature.tensors[name], feature.dtypes[name])
-        if temporal_copies:
-            tensor = tensor.unsqueeze(1).expand(-1, temporal_copies, *tensor.shape[1:])
+        stored = as_tensor(feature.tensors[name], feature.dtypes[name])
+        tensor = for_consumer(stored, layout, temporal_copies)
         if self._settings.features != "reference" or feature.ref is None:
             return tensor
         from .by_reference import ReferencedTensor, Ticket, open_desk
@@ -58,6 +57,7 @@ class FeatureSender:
             feature_id=uuid.uuid4().hex,
             position=list(feature.tensors).index(name),
             dtype=feature.dtypes[name],
+            layout=layout,
             temporal_copies=temporal_copies,
             address=self._settings.address,
             timeout_s=self._settings.timeout_s,

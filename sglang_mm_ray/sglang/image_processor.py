@@ -109,8 +109,8 @@ def batch_feature(features: Sequence[Feature], return_tensors: str = "pt") -> An
 
 def _with_temporal(patches: np.ndarray[Any, Any], return_tensors: str) -> Any:
     if return_tensors == "pt":
-        from .tensors import as_tensor, expand_temporal
+        from .tensors import as_tensor, for_consumer
 
-        return expand_temporal(as_tensor(patches, "bfloat16"), _TEMPORAL_COPIES)
+        return for_consumer(as_tensor(patches, "bfloat16"), "inkling", _TEMPORAL_COPIES)
     count, *rest = patches.shape
     return np.broadcast_to(patches[:, None], (count, _TEMPORAL_COPIES, *rest))

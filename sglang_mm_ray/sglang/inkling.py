@@ -48,7 +48,7 @@ class _ReadyImages:
         self._sender = sender
 
     def preprocess(self, images: list[Feature], return_tensors: str = "pt", **kwargs: Any) -> dict[str, Any]:
-        tensors = [self._sender.tensor(image, "patches", _TEMPORAL_COPIES) for image in images]
+        tensors = [self._sender.tensor(image, "patches", "inkling", _TEMPORAL_COPIES) for image in images]
         return {
             "vision_patches_bthwc": _PerImage(tensors),
             "num_patches": [int(tensor.shape[0]) for tensor in tensors],

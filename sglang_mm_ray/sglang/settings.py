@@ -13,6 +13,7 @@ __all__ = ["Settings"]
 
 OnUnreachable: TypeAlias = Literal["error", "local"]
 Features: TypeAlias = Literal["value", "reference"]
+Transport: TypeAlias = Literal["bf16", "float32"]
 
 _PREFIX = "SGLANG_MM_RAY_"
 
@@ -27,6 +28,8 @@ class Settings:
     """Ray address of its cluster."""
     on_unreachable: OnUnreachable = "error"
     """`error`, or `local`: the same core inside this process, with a warning and a metric."""
+    transport: Transport = "bf16"
+    """Dtype of the features where this process makes them itself; a pool has its own."""
     timeout_s: float = 60.0
     """Longest time for the images of one request."""
     features: Features = "value"
@@ -37,7 +40,11 @@ class Settings:
     """How long a feature that not all readers fetched is kept."""
 
     def __post_init__(self) -> None:
-        for name, allowed in (("on_unreachable", ("error", "local")), ("features", ("value", "reference"))):
+        for name, allowed in (
+            ("on_unreachable", ("error", "local")),
+            ("transport", ("bf16", "float32")),
+            ("features", ("value", "reference")),
+        ):
             if getattr(self, name) not in allowed:
                 raise InvalidArgument(
                     f"{_PREFIX}{name.upper()} is {getattr(self, name)!r}; choose {' or '.join(allowed)}"
@@ -71,6 +78,7 @@ class Settings:
             on_unreachable=cast(
                 OnUnreachable, environment.get(_PREFIX + "ON_UNREACHABLE", default.on_unreachable)
             ),
+            transport=cast(Transport, environment.get(_PREFIX + "TRANSPORT", default.transport)),
             timeout_s=number("TIMEOUT_S", default.timeout_s),
             features=cast(Features, environment.get(_PREFIX + "FEATURES", default.features)),
             readers=int(number("READERS", default.readers)),

@@ -5,7 +5,7 @@ The tensors share the store's memory, which every process of the node reads: the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-__all__ = ["as_tensor", "expand_temporal", "shared_view"]
+__all__ = ["Layout", "as_tensor", "for_consumer", "shared_view"]
+
+Layout: TypeAlias = Literal["stored", "inkling", "qwen_vl"]
 
 
 class _Memory:
@@ -50,6 +52,15 @@ def as_tensor(array: NDArray[Any], dtype: str) -> torch.Tensor:
     return torch.from_numpy(view.view(np.int16)).view(torch.bfloat16)
 
 
-def expand_temporal(patches: torch.Tensor, copies: int = 2) -> torch.Tensor:
-    """`[n, height, width, channels]` as `[n, copies, height, width, channels]`, of the same memory."""
-    return patches.unsqueeze(1).expand(-1, copies, -1, -1, -1)
+def for_consumer(tensor: torch.Tensor, layout: Layout, copies: int) -> torch.Tensor:
+    """A stored tensor as a model reads it, with its temporal copies.
+
+    `inkling`: `[n, height, width, channels]` as `[n, copies, height, width, channels]`, of the same memory.
+    `qwen_vl`: `[n, channels, 1, patch, patch]` as `[n, channels * copies * patch * patch]`; the copies lie
+    inside each row, so this one is a copy. `stored`: as it is.
+    """
+    if layout == "inkling":
+        return tensor.unsqueeze(1).expand(-1, copies, -1, -1, -1)
+    if layout == "qwen_vl" and tensor.ndim == 5:
+        return tensor.expand(-1, -1, copies, -1, -1).reshape(tensor.shape[0], -1)
+    return tensor

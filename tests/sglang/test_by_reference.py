@@ -112,13 +112,13 @@ def _sender(readers: int) -> tuple[FeatureSender, Any, np.ndarray]:
     settings = Settings(features="reference", readers=readers, timeout_s=20, lease_s=60)
     patches = np.random.default_rng(5).integers(0, 1 << 15, (40, 40, 40, 3), np.uint16)
     ref = ray.put(patches)
-    feature = Feature(1, (1, 5, 8), 40, {"patches": ray.get(ref)}, {"patches": "bfloat16"}, ref)
+    feature = Feature(bytes(32), 1, (1, 5, 8), 40, {"patches": ray.get(ref)}, {"patches": "bfloat16"}, ref)
     return FeatureSender(settings, None), feature, patches
 
 
 def test_readers_on_other_nodes_get_the_same_bits_for_a_small_message(cluster: list[str]) -> None:
     sender, feature, patches = _sender(readers=4)
-    tensor = sender.tensor(feature, "patches", 2)
+    tensor = sender.tensor(feature, "patches", "inkling", 2)
     assert tensor.shape == (40, 2, 40, 40, 3)
     message = pickle.dumps(tensor)
     assert len(message) < 1000 < patches.nbytes // 100
@@ -142,7 +142,7 @@ def test_readers_on_other_nodes_get_the_same_bits_for_a_small_message(cluster: l
 
 
 def test_a_desk_without_the_feature_is_a_typed_miss(cluster: list[str]) -> None:
-    ticket = Ticket("no-such-desk", "x", 0, "bfloat16", 0, "auto", 5.0)
+    ticket = Ticket("no-such-desk", "x", 0, "bfloat16", "stored", 1, "auto", 5.0)
     lost = pickle.dumps(ReferencedTensor.wrap(torch.zeros(1), ticket, None))
     with pytest.raises(ResultLost):
         pickle.loads(lost)
@@ -153,7 +153,7 @@ def test_nothing_is_held_once_all_readers_and_the_sender_let_go(cluster: list[st
     import time
 
     sender, feature, _ = _sender(readers=1)
-    tensor = sender.tensor(feature, "patches", 2)
+    tensor = sender.tensor(feature, "patches", "inkling", 2)
     [reader] = [_Scheduler.remote()]
     ray.get(reader.receive.remote(pickle.dumps(tensor)))
     assert sender._desk is not None

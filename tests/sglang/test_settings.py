@@ -17,12 +17,13 @@ def test_every_field_has_its_variable() -> None:
         "SGLANG_MM_RAY_POOL": "vision",
         "SGLANG_MM_RAY_ADDRESS": "10.0.0.1:6379",
         "SGLANG_MM_RAY_ON_UNREACHABLE": "local",
+        "SGLANG_MM_RAY_TRANSPORT": "float32",
         "SGLANG_MM_RAY_TIMEOUT_S": "2.5",
         "SGLANG_MM_RAY_FEATURES": "reference",
         "SGLANG_MM_RAY_READERS": "16",
         "SGLANG_MM_RAY_LEASE_S": "30",
     }
-    expected = Settings("vision", "10.0.0.1:6379", "local", 2.5, "reference", 16, 30.0)
+    expected = Settings("vision", "10.0.0.1:6379", "local", "float32", 2.5, "reference", 16, 30.0)
     assert Settings.from_environment(environment) == expected
 
 
@@ -31,6 +32,7 @@ def test_every_field_has_its_variable() -> None:
     [
         ("ON_UNREACHABLE", "maybe"),
         ("FEATURES", "pigeon"),
+        ("TRANSPORT", "uint8"),
         ("TIMEOUT_S", "soon"),
         ("TIMEOUT_S", "0"),
         ("LEASE_S", "-1"),

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra: sglang)")
 
-from sglang_mm_ray.sglang.tensors import as_tensor, expand_temporal, shared_view  # noqa: E402
+from sglang_mm_ray.sglang.tensors import as_tensor, for_consumer, shared_view  # noqa: E402
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
@@ -45,7 +45,7 @@ def test_the_tensor_keeps_the_memory_alive() -> None:
 
 def test_temporal_copies_are_expanded_and_not_stored() -> None:
     patches = as_tensor(np.arange(2 * 3 * 3 * 3, dtype=np.float32).reshape(2, 3, 3, 3), "float32")
-    expanded = expand_temporal(patches)
+    expanded = for_consumer(patches, "inkling", 2)
     assert expanded.shape == (2, 2, 3, 3, 3)
     assert torch.equal(expanded[:, 0], patches)
     assert torch.equal(expanded[:, 1], patches)
@@ -55,3 +55,10 @@ def test_temporal_copies_are_expanded_and_not_stored() -> None:
 def test_a_writable_array_is_returned_as_it_is() -> None:
     array = np.zeros(4, np.uint8)
     assert shared_view(array) is array
+
+
+def test_qwen_rows_hold_each_channels_copies_side_by_side() -> None:
+    stored = np.arange(2 * 3 * 1 * 2 * 2, dtype=np.float32).reshape(2, 3, 1, 2, 2)
+    rows = for_consumer(as_tensor(stored, "float32"), "qwen_vl", 2)
+    assert rows.numpy().tolist() == np.repeat(stored, 2, axis=2).reshape(2, -1).tolist()
+    assert for_consumer(rows, "qwen_vl", 2) is rows, "what is expanded already stays"

@@ -1,0 +1,146 @@
+"""Our Qwen-VL processor against SGLang's own: ids, offsets, grids, positions, features and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from .conftest import NEEDS_SGLANG
+
+pytestmark = [NEEDS_SGLANG, pytest.mark.filterwarnings("default")]
+
+PHOTOS = sorted((Path(__file__).parents[1] / "data" / "photos").glob("*.[jpw][pne][gb]*"))
+START, END, IMAGE, VIDEO = 151652, 151653, 151655, 151656
+
+
+class _Tokenizer:
+    def encode(self, text: str) -> list[int]:
+        return [ord(character) for character in text]
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        return [f"<{token}>" for token in ids]
+
+
+class _Processor:
+    def __init__(self) -> None:
+        from transformers import Qwen2VLImageProcessor
+
+        # Qwen3-VL's patch and merge sizes; a small budget, so that photos shrink.
+        self.image_processor = Qwen2VLImageProcessor(
+            patch_size=16,
+            image_mean=[0.5, 0.5, 0.5],
+            image_std=[0.5, 0.5, 0.5],
+            size={"shortest_edge": 65536, "longest_edge": 262144},
+        )
+        self.tokenizer = _Tokenizer()
+
+
+class _Config(SimpleNamespace):
+    def to_dict(self) -> dict[str, Any]:
+        return {"model_type": self.model_type}
+
+
+@pytest.fixture(scope="module")
+def config() -> _Config:
+    return _Config(
+        model_type="qwen3_vl",
+        architectures=["Qwen3VLForConditionalGeneration"],
+        vision_start_token_id=START,
+        vision_end_token_id=END,
+        image_token_id=IMAGE,
+        video_token_id=VIDEO,
+        vision_config=SimpleNamespace(spatial_merge_size=2),
+    )
+
+
+@pytest.fixture(scope="module")
+def reference(server_args: Any, config: Any) -> Iterator[Any]:
+    from sglang.srt.multimodal.processors.qwen_vl import QwenVLImageProcessor
+
+    processor = QwenVLImageProcessor(config, server_args, _Processor(), "default", skip_mm_pool=True)
+    yield processor
+    processor.shutdown()
+
+
+@pytest.fixture(scope="module", params=["float32", "bf16"])
+def ours(
+    request: pytest.FixtureRequest, server_args: Any, config: Any, monkeypatch_module: Any
+) -> Iterator[Any]:
+    from sglang_mm_ray.sglang.qwen_vl import QwenVLPoolProcessor
+
+    monkeypatch_module.setenv("SGLANG_MM_RAY_POOL", "nobody-started-this")
+    monkeypatch_module.setenv("SGLANG_MM_RAY_ON_UNREACHABLE", "local")
+    monkeypatch_module.setenv("SGLANG_MM_RAY_TRANSPORT", request.param)
+    processor = QwenVLPoolProcessor(config, server_args, _Processor(), "default", skip_mm_pool=True)
+    yield processor
+    processor.shutdown()
+
+
+def _run(processor: Any, images: list[Any], prompt: list[int], **fields: Any) -> Any:
+    request = SimpleNamespace(video_data=None, audio_data=None, rid="r", **fields)
+    return asyncio.run(processor.process_mm_data_async(images, prompt, request))
+
+
+def _prompt(images: int) -> list[int]:
+    return [7, 8, *(token for index in range(images) for token in (START, IMAGE, END, 50 + index))]
+
+
+def test_photos_become_the_same_request(reference: Any, ours: Any) -> None:
+    import torch
+
+    images = [path.read_bytes() for path in PHOTOS]
+    assert len(images) >= 8
+    expected, found = (_run(processor, images, _prompt(len(images))) for processor in (reference, ours))
+    assert found.input_ids == expected.input_ids
+    assert torch.equal(found.mrope_positions, expected.mrope_positions)
+    assert torch.equal(found.mrope_position_delta, expected.mrope_position_delta)
+    assert len(found.mm_items) == len(expected.mm_items) == len(images)
+    hashes = set()
+    for our_item, their_item in zip(found.mm_items, expected.mm_items, strict=True):
+        assert our_item.offsets == their_item.offsets
+        assert torch.equal(our_item.image_grid_thw, their_item.image_grid_thw)
+        assert our_item.feature.shape == their_item.feature.shape
+        assert torch.equal(our_item.feature, their_item.feature.to(our_item.feature.dtype))
+        hashes.add(our_item.hash)
+    assert len(hashes) == len(images)
+    # The scheduler's radix key: each image's span is padded with sentinels of its own hash.
+    for item in found.mm_items:
+        [(start, end)] = item.offsets
+        assert found.padded_input_ids[start : end + 1] == item.padding_sequence(end + 1 - start)
+
+
+def test_a_url_and_its_bytes_are_one_identity(ours: Any) -> None:
+    data = PHOTOS[0].read_bytes()
+    url = "data:image/png;base64," + base64.b64encode(data).decode()
+    first, second = _run(ours, [data, {"url": url}], _prompt(2)).mm_items
+    assert first.hash == second.hash
+
+
+def test_claimed_content_hashes_are_checked(ours: Any) -> None:
+    data = PHOTOS[0].read_bytes()
+    right = "sha256:" + hashlib.sha256(data).hexdigest()
+    assert _run(ours, [data], _prompt(1), mm_content_hashes=[right]).mm_items
+    for wrong in (["sha256:" + "0" * 64], [right, right]):
+        with pytest.raises(ValueError, match="mm_content_hashes"):
+            _run(ours, [data], _prompt(1), mm_content_hashes=wrong)
+
+
+def test_placeholders_that_do_not_match_are_the_callers_fault(ours: Any) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        _run(ours, [PHOTOS[0].read_bytes()], _prompt(2))
+
+
+def test_the_class_says_which_backend_is_meant() -> None:
+    from transformers import Qwen2VLImageProcessor, Qwen2VLImageProcessorPil
+
+    from sglang_mm_ray.sglang.qwen_vl import checkpoint_parameters
+
+    assert checkpoint_parameters(Qwen2VLImageProcessor())["backend"] == "torchvision"
+    assert checkpoint_parameters(Qwen2VLImageProcessorPil())["backend"] == "pil"
