@@ -4,6 +4,7 @@
 //! blocks of 64 KiB (`source`). Warnings of libjpeg are no errors.
 
 mod cmyk;
+mod exif;
 mod ffi;
 mod segments;
 mod source;

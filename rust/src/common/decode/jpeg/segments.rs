@@ -3,6 +3,7 @@
 //! Pillow refuses files here that libjpeg would decode: a short application segment raises `IndexError` or
 //! `struct.error` in a parser of something that has nothing to do with the pixels.
 
+use super::exif;
 use crate::error::{CoreError, Result};
 
 /// The frame header in force at the first scan.
@@ -29,15 +30,7 @@ pub fn read(data: &[u8]) -> Result<Frame> {
             match code {
                 0xda => {
                     reader.segment()?;
-                    return state.frame.filter(|frame| frame.width > 0 && frame.height > 0).ok_or_else(
-                        || {
-                            refuse(if state.frame.is_some() {
-                                "a side is 0"
-                            } else {
-                                "a scan without a frame"
-                            })
-                        },
-                    );
+                    return state.finish();
                 }
                 0xff => continue,
                 0x00 | 0xc8 | 0xd0..=0xd9 | 0xf0..=0xfd => {}
@@ -83,6 +76,8 @@ struct State<'a> {
     frame: Option<Frame>,
     // Of the profile's parts since the last frame header, the one that sorts first.
     first_profile_part: Option<&'a [u8]>,
+    has_resolution: bool,
+    exif_parts: Vec<&'a [u8]>,
 }
 
 impl<'a> State<'a> {
@@ -93,6 +88,17 @@ impl<'a> State<'a> {
             0xe0..=0xef => self.application(code, content),
             _ => self.frame_header(content),
         }
+    }
+
+    fn finish(self) -> Result<Frame> {
+        let frame = self.frame.ok_or_else(|| refuse("a scan without a frame"))?;
+        if frame.width == 0 || frame.height == 0 {
+            return Err(refuse("a side is 0"));
+        }
+        if !self.has_resolution && exif::breaks_pillow(&self.exif_parts.concat()) {
+            return Err(refuse("a short resolution in the EXIF data"));
+        }
+        Ok(frame)
     }
 
     fn frame_header(&mut self, content: &[u8]) -> Result<()> {
@@ -121,7 +127,15 @@ impl<'a> State<'a> {
 
     fn application(&mut self, code: u8, content: &'a [u8]) -> Result<()> {
         let is_short = match code {
-            0xe0 if content.starts_with(b"JFIF") => content.len() < 7,
+            0xe0 if content.starts_with(b"JFIF") => {
+                // The unit: none, inch or centimetre.
+                self.has_resolution |= content.len() >= 12 && matches!(content[7], 1 | 2);
+                content.len() < 7
+            }
+            0xe1 if content.starts_with(b"Exif\0\0") => {
+                self.exif_parts.push(if self.exif_parts.is_empty() { content } else { &content[6..] });
+                false
+            }
             0xe2 if content.starts_with(b"FPXR\0") => false,
             0xe2 if content.starts_with(b"ICC_PROFILE\0") => {
                 let first = self.first_profile_part.get_or_insert(content);
