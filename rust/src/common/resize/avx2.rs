@@ -13,7 +13,7 @@ mod horizontal;
 mod interleave;
 mod transpose;
 
-pub use horizontal::{horizontal, scratch_bytes};
+pub use horizontal::{Tiles, horizontal};
 pub use interleave::{deinterleave, interleave};
 
 const VECTOR_BYTES: usize = 32;
@@ -44,7 +44,7 @@ fn check() {
 pub fn vertical(table: &Windows, window: &Window, quads: &[u8], stride: usize, out: &mut [u8]) {
     check();
     let columns = out.len().next_multiple_of(VECTOR_BYTES);
-    assert!(columns * 4 <= stride && quads.len() >= (window.quads - 1) * stride + columns * 4);
+    assert!(columns * 4 <= stride && quads.len() >= window.quads * stride);
     let lanes = table.lanes(window);
     // SAFETY: AVX2 was checked, and `quads` holds the window's quads for all columns of whole vectors.
     unsafe {
@@ -90,7 +90,7 @@ unsafe fn vertical_row<const FRONT: bool, const BACK: bool>(
     }
 }
 
-// Weighted sums of 16 lanes of quads, rounded and shifted down to 8 bits, but not yet clipped.
+/// Weighted sums of 16 lanes of quads, rounded and shifted down to 8 bits, but not yet clipped.
 ///
 /// # Safety
 /// 64 bytes must be readable at `quads + n * stride` for each `n < lanes.len()`; `lanes` must not be empty.
@@ -101,47 +101,65 @@ unsafe fn weighted<const FRONT: bool, const BACK: bool>(
     stride: usize,
     lanes: &[[i32; 3]],
 ) -> [__m256i; 2] {
-    let even_bytes = _mm256_set1_epi16(0xff);
-    let mut low = [_mm256_set1_epi32(1 << (PRECISION_BITS - 1)); 2];
-    let mut high = [_mm256_setzero_si256(); 2];
-    let mut quads = quads;
-    let mut take = |even: bool, odd: bool, lanes: &[i32; 3]| {
-        let [weights_even, weights_odd, weights_high] = lanes.map(|lane| _mm256_set1_epi32(lane));
-        for half in 0..2 {
-            // SAFETY: by the caller; `take` runs once for each quad.
-            let samples = unsafe { _mm256_loadu_si256(quads.add(half * VECTOR_BYTES).cast()) };
-            if even {
-                let words = _mm256_and_si256(samples, even_bytes);
-                low[half] = _mm256_add_epi32(low[half], _mm256_madd_epi16(words, weights_even));
-            }
-            if odd {
-                let words = _mm256_srli_epi16::<8>(samples);
-                low[half] = _mm256_add_epi32(low[half], _mm256_madd_epi16(words, weights_odd));
-            }
-            high[half] = _mm256_add_epi16(high[half], _mm256_maddubs_epi16(samples, weights_high));
+    let half = _mm256_set1_epi32(1 << (PRECISION_BITS - 1));
+    let mut sums = [Sums { low: half, high: _mm256_setzero_si256() }; 2];
+    let (start, end) = (usize::from(FRONT), lanes.len() - usize::from(BACK));
+    // SAFETY: by the caller.
+    unsafe {
+        if FRONT {
+            add_quad::<false, true>(quads, &lanes[0], &mut sums);
         }
-        quads = quads.wrapping_add(stride);
-    };
-    let (mut whole, mut last) = (lanes, None);
-    if FRONT {
-        take(false, true, &whole[0]);
-        whole = &whole[1..];
+        for (index, lanes) in lanes[start..end].iter().enumerate() {
+            add_quad::<true, true>(quads.add((start + index) * stride), lanes, &mut sums);
+        }
+        if BACK {
+            add_quad::<true, false>(quads.add(end * stride), &lanes[end], &mut sums);
+        }
     }
-    if BACK {
-        last = whole.last();
-        whole = &whole[..whole.len() - 1];
-    }
-    for lanes in whole {
-        take(true, true, lanes);
-    }
-    if let Some(lanes) = last {
-        take(true, false, lanes);
-    }
-    // Both 16-bit halves of a lane of `high` belong to the upper half of the sum; what their addition leaves
-    // in the lower half is shifted out.
-    std::array::from_fn(|half| {
-        let sum = _mm256_add_epi16(low[half], high[half]);
-        let sum = _mm256_add_epi16(sum, _mm256_slli_epi32::<16>(high[half]));
+    [sums[0].shifted(), sums[1].shifted()]
+}
+
+#[derive(Clone, Copy)]
+struct Sums {
+    low: __m256i,
+    high: __m256i,
+}
+
+impl Sums {
+    // Both 16-bit halves of a lane of `high` belong to the upper half of the sum; what their addition leaves in
+    // the lower half is shifted out.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn shifted(self) -> __m256i {
+        let sum = _mm256_add_epi16(self.low, self.high);
+        let sum = _mm256_add_epi16(sum, _mm256_slli_epi32::<16>(self.high));
         _mm256_srai_epi32::<{ PRECISION_BITS as i32 }>(sum)
-    })
+    }
+}
+
+/// # Safety
+/// 64 bytes must be readable at `quad`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn add_quad<const EVEN: bool, const ODD: bool>(
+    quad: *const u8,
+    lanes: &[i32; 3],
+    sums: &mut [Sums; 2],
+) {
+    let even_weights = _mm256_set1_epi32(lanes[0]);
+    let odd_weights = _mm256_set1_epi32(lanes[1]);
+    let high_weights = _mm256_set1_epi32(lanes[2]);
+    for (index, sums) in sums.iter_mut().enumerate() {
+        // SAFETY: by the caller.
+        let samples = unsafe { _mm256_loadu_si256(quad.add(index * VECTOR_BYTES).cast()) };
+        if EVEN {
+            let words = _mm256_and_si256(samples, _mm256_set1_epi16(0xff));
+            sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(words, even_weights));
+        }
+        if ODD {
+            let words = _mm256_srli_epi16::<8>(samples);
+            sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(words, odd_weights));
+        }
+        sums.high = _mm256_add_epi16(sums.high, _mm256_maddubs_epi16(samples, high_weights));
+    }
 }

@@ -60,16 +60,24 @@ unsafe fn vertical_few<const QUADS: usize>(
     stride: usize,
     out: &mut [u8],
 ) {
-    let weights = std::array::from_fn(|plane| lanes.map(|planes| _mm512_set1_epi32(planes[plane])));
+    // Loops rather than closures here and below: a closure that is not inlined hands vectors over in memory.
+    let mut weights = [[_mm512_setzero_si512(); QUADS]; 3];
+    for (plane, weights) in weights.iter_mut().enumerate() {
+        for (weights, lanes) in weights.iter_mut().zip(lanes) {
+            *weights = _mm512_set1_epi32(lanes[plane]);
+        }
+    }
     for (index, out) in out.chunks_mut(VECTOR_BYTES).enumerate() {
-        let sums: [__m512i; 4] = std::array::from_fn(|part| {
-            let samples: [__m512i; QUADS] = std::array::from_fn(|quad| {
+        let mut sums = [_mm512_setzero_si512(); 4];
+        for (part, sum) in sums.iter_mut().enumerate() {
+            let mut samples = [_mm512_setzero_si512(); QUADS];
+            for (quad, samples) in samples.iter_mut().enumerate() {
                 let at = quad * stride + (4 * index + part) * VECTOR_BYTES;
                 // SAFETY: by the caller.
-                unsafe { _mm512_loadu_si512(quads.as_ptr().add(at).cast()) }
-            });
-            weighted_few(&samples, &weights)
-        });
+                *samples = unsafe { _mm512_loadu_si512(quads.as_ptr().add(at).cast()) };
+            }
+            *sum = weighted_few(&samples, &weights);
+        }
         store(narrow(sums), out);
     }
 }
@@ -98,7 +106,8 @@ unsafe fn vertical_many(lanes: &[[i32; 3]], quads: &[u8], stride: usize, out: &m
     for (index, out) in out.chunks_mut(VECTOR_BYTES).enumerate() {
         let mut sums = [[_mm512_setzero_si512(); 3]; 4];
         for (quad, lanes) in lanes.iter().enumerate() {
-            let weights = lanes.map(|plane| _mm512_set1_epi32(plane));
+            let [high, middle, low] = *lanes;
+            let weights = [_mm512_set1_epi32(high), _mm512_set1_epi32(middle), _mm512_set1_epi32(low)];
             for (part, sums) in sums.iter_mut().enumerate() {
                 let at = quad * stride + (4 * index + part) * VECTOR_BYTES;
                 // SAFETY: by the caller.
@@ -108,8 +117,14 @@ unsafe fn vertical_many(lanes: &[[i32; 3]], quads: &[u8], stride: usize, out: &m
                 }
             }
         }
-        store(narrow(sums.map(|sums| combine(sums))), out);
+        store(narrow(combine_all(sums)), out);
     }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn combine_all([a, b, c, d]: [[__m512i; 3]; 4]) -> [__m512i; 4] {
+    [combine(a), combine(b), combine(c), combine(d)]
 }
 
 /// One sum of those of the three planes, with half a unit.
@@ -134,8 +149,11 @@ fn narrow(sums: [__m512i; 4]) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn narrow_lanes(sums: [__m512i; 4]) -> __m512i {
-    let [a, b, c, d] = sums.map(|sum| _mm512_srai_epi32::<SHIFT>(sum));
-    _mm512_packus_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d))
+    let [a, b, c, d] = sums;
+    _mm512_packus_epi16(
+        _mm512_packs_epi32(_mm512_srai_epi32::<SHIFT>(a), _mm512_srai_epi32::<SHIFT>(b)),
+        _mm512_packs_epi32(_mm512_srai_epi32::<SHIFT>(c), _mm512_srai_epi32::<SHIFT>(d)),
+    )
 }
 
 #[inline]

@@ -26,8 +26,9 @@ pub struct Passes {
     pub vertical: Option<Arc<Windows>>,
 }
 
-/// What the quads of a strip may take, so that they stay in the L2 cache.
-const RING_BYTES: usize = 192 << 10;
+/// What the quads of a strip may take, so that they stay in the L2 cache. No less: narrow strips read the source in
+/// short runs, which costs more than a second look at the quads.
+const RING_BYTES: usize = 320 << 10;
 /// Columns of a strip are a multiple of this; no vector of a kernel is longer.
 const STRIP_ALIGN: usize = 64;
 /// An image is split over threads only if each gets this much work, in samples read and values written.
@@ -57,7 +58,7 @@ impl Passes {
     fn band(&self, source: Rows, first_row: usize, out: &mut [u8], out_row_bytes: usize) -> Result<()> {
         // A chunk always fits behind the quads that must be kept; the rest delays moving them to the front.
         let window_quads = self.vertical.as_ref().map_or(0, |windows| windows.most_quads());
-        let mut capacity = window_quads + 4 * CHUNK_QUADS + window_quads / 2;
+        let mut capacity = window_quads + 2 * CHUNK_QUADS + window_quads / 2;
         if self.vertical.is_none() {
             capacity = CHUNK_QUADS;
         }
@@ -66,8 +67,7 @@ impl Passes {
         let strips = out_pixels.div_ceil(widest.max(STRIP_ALIGN));
         let strip_pixels = out_pixels.div_ceil(strips).next_multiple_of(STRIP_ALIGN);
         let stride = 4 * (strip_pixels.min(out_pixels) * self.channels + 16).next_multiple_of(STRIP_ALIGN);
-        let scratch_bytes =
-            self.horizontal.as_ref().map_or(0, |weights| kernels::scratch_bytes(weights, self.channels));
+        let scratch_bytes = self.horizontal.as_ref().map_or(0, |weights| kernels::scratch_bytes(weights));
         let mut memory = Buffer::take(stride * capacity + scratch_bytes)?;
         let (ring, scratch) = memory.bytes_mut().split_at_mut(stride * capacity);
         for start in (0..out_pixels).step_by(strip_pixels) {
@@ -143,8 +143,8 @@ impl Strip<'_> {
     }
 
     fn make_chunk(&self, first_row: usize, scratch: &mut [u8], quads: &mut [u8]) {
-        let chunk = Chunk { quads, stride: self.stride };
         let Passes { level, channels, horizontal, .. } = self.passes;
+        let chunk = Chunk { quads, stride: self.stride };
         match horizontal {
             Some(weights) => {
                 let pixels = self.pixels.clone();

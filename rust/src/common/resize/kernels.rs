@@ -40,7 +40,7 @@ impl<'a> Rows<'a> {
 pub enum Horizontal {
     /// For the transposing kernel.
     #[cfg(target_arch = "x86_64")]
-    Avx2(Windows),
+    Avx2(avx2::Tiles),
     /// For the permuting kernel.
     #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Blocks),
@@ -51,7 +51,7 @@ impl Horizontal {
     pub fn size_bytes(&self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(windows) => windows.size_bytes(),
+            Self::Avx2(tiles) => tiles.size_bytes(),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(blocks) => blocks.size_bytes(),
         }
@@ -78,20 +78,20 @@ pub fn horizontal_weights(
 ) -> Option<Horizontal> {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => avx2::windows(coefficients).map(Horizontal::Avx2),
+        Level::Avx2 => avx2::Tiles::new(coefficients, channels).map(Horizontal::Avx2),
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => avx512::blocks(coefficients, channels, row_bytes)
             .map(Horizontal::Avx512)
-            .or_else(|| avx2::windows(coefficients).map(Horizontal::Avx2)),
+            .or_else(|| avx2::Tiles::new(coefficients, channels).map(Horizontal::Avx2)),
         _ => None,
     }
 }
 
 /// Bytes of scratch memory that [`horizontal`] needs.
-pub fn scratch_bytes(weights: &Horizontal, channels: usize) -> usize {
+pub fn scratch_bytes(weights: &Horizontal) -> usize {
     match weights {
         #[cfg(target_arch = "x86_64")]
-        Horizontal::Avx2(windows) => avx2::scratch_bytes(windows, channels),
+        Horizontal::Avx2(tiles) => tiles.scratch_bytes,
         #[cfg(target_arch = "x86_64")]
         Horizontal::Avx512(_) => 0,
     }
@@ -118,8 +118,8 @@ pub fn horizontal(
 ) {
     match weights {
         #[cfg(target_arch = "x86_64")]
-        Horizontal::Avx2(windows) => {
-            avx2::horizontal(windows, channels, source, first_row, pixels, scratch, chunk);
+        Horizontal::Avx2(tiles) => {
+            avx2::horizontal(tiles, channels, source, first_row, pixels, scratch, chunk);
         }
         #[cfg(target_arch = "x86_64")]
         Horizontal::Avx512(blocks) => avx512::horizontal(blocks, channels, source, first_row, pixels, chunk),

@@ -4,6 +4,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::super::coefficients::Coefficients;
 use super::super::kernels::{CHUNK_QUADS, Chunk, Rows};
 use super::super::windows::{Window, Windows};
 use super::transpose::{COLUMN_BYTES, transpose};
@@ -12,20 +13,37 @@ use super::{check, weighted};
 /// What a tile of transposed columns may take, so that it stays in the L1 cache.
 const TILE_BYTES: usize = 16 << 10;
 
-/// Bytes of scratch memory that [`horizontal`] needs.
-pub fn scratch_bytes(windows: &Windows, channels: usize) -> usize {
-    let block = block_pixels(windows, channels);
-    let widest = windows.windows.chunks(block).map(span).map(|(first, end)| end - first).max().unwrap_or(0);
-    (widest + 4) * channels * COLUMN_BYTES
+/// Weights, and how the rows are cut into tiles.
+#[derive(Debug)]
+pub struct Tiles {
+    windows: Windows,
+    /// Output pixels of a tile, a multiple of 4.
+    tile_pixels: usize,
+    /// Bytes of scratch memory that [`horizontal`] needs.
+    pub scratch_bytes: usize,
 }
 
-// Output pixels of one tile, a multiple of 4.
-fn block_pixels(windows: &Windows, channels: usize) -> usize {
-    let columns = TILE_BYTES / (COLUMN_BYTES * channels);
-    let all = span(&windows.windows).1;
-    let per_pixel = (all as f64 / windows.windows.len() as f64).max(1e-3);
-    let free = columns.saturating_sub(windows.most_quads()) as f64;
-    ((free / per_pixel) as usize).clamp(4, 256) & !3
+impl Tiles {
+    /// Lays out the weights; `None` if they are out of range.
+    pub fn new(coefficients: &Coefficients, channels: usize) -> Option<Self> {
+        let windows = super::windows(coefficients)?;
+        let columns = TILE_BYTES / (COLUMN_BYTES * channels);
+        let per_pixel = (span(&windows.windows).1 as f64 / windows.windows.len() as f64).max(1e-3);
+        let free = columns.saturating_sub(windows.most_quads()) as f64;
+        let tile_pixels = ((free / per_pixel) as usize).clamp(4, 256) & !3;
+        // Strips may begin at any multiple of 4 pixels.
+        let spans = (0..windows.windows.len()).step_by(4).map(|start| {
+            let (first, end) = span(&windows.windows[start..windows.windows.len().min(start + tile_pixels)]);
+            end - first
+        });
+        let scratch_bytes = (spans.max().unwrap_or(0) + 4) * channels * COLUMN_BYTES;
+        Some(Self { windows, tile_pixels, scratch_bytes })
+    }
+
+    /// Memory it takes, in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.windows.size_bytes()
+    }
 }
 
 fn span(windows: &[Window]) -> (usize, usize) {
@@ -34,9 +52,9 @@ fn span(windows: &[Window]) -> (usize, usize) {
     (first, end)
 }
 
-/// Resamples a chunk of rows along x, for output pixels from `first_pixel` on, into quads of rows.
+/// Resamples a chunk of rows along x, for output pixels `pixels`, into quads of rows.
 pub fn horizontal(
-    windows: &Windows,
+    tiles: &Tiles,
     channels: usize,
     source: &Rows,
     first_row: usize,
@@ -45,87 +63,91 @@ pub fn horizontal(
     chunk: Chunk,
 ) {
     check();
-    let Chunk { quads, stride } = chunk;
-    assert!(quads.len() >= CHUNK_QUADS * stride && pixels.end <= windows.windows.len());
-    assert!((pixels.len().next_multiple_of(4)) * channels * 4 <= stride);
+    assert!(chunk.quads.len() >= CHUNK_QUADS * chunk.stride && pixels.end <= tiles.windows.windows.len());
+    assert!((pixels.len().next_multiple_of(4)) * channels * 4 <= chunk.stride);
+    let pass = Pass { tiles, source, first_row };
     // SAFETY: AVX2 was checked.
     unsafe {
         match channels {
-            1 => horizontal_channels::<1>(windows, source, first_row, pixels, scratch, quads, stride),
-            4 => horizontal_channels::<4>(windows, source, first_row, pixels, scratch, quads, stride),
-            _ => horizontal_channels::<3>(windows, source, first_row, pixels, scratch, quads, stride),
+            1 => pass.run::<1>(pixels, scratch, chunk),
+            4 => pass.run::<4>(pixels, scratch, chunk),
+            _ => pass.run::<3>(pixels, scratch, chunk),
         }
     }
 }
 
-#[target_feature(enable = "avx2")]
-fn horizontal_channels<const CHANNELS: usize>(
-    table: &Windows,
-    source: &Rows,
+struct Pass<'a> {
+    tiles: &'a Tiles,
+    source: &'a Rows<'a>,
     first_row: usize,
-    pixels: Range<usize>,
-    scratch: &mut [u8],
-    quads: &mut [u8],
-    stride: usize,
-) {
-    let block = block_pixels(table, CHANNELS);
-    let windows = &table.windows[pixels];
-    for (index, block_windows) in windows.chunks(block).enumerate() {
-        let (first, end) = span(block_windows);
-        transpose::<CHANNELS>(source, first_row, first, end, scratch);
-        for (group, four) in block_windows.chunks(4).enumerate() {
-            let at = (index * block + 4 * group) * CHANNELS * 4;
-            // SAFETY: an all-zero vector is valid.
-            let mut sums: [[__m256i; 2]; 16] = unsafe { std::mem::zeroed() };
-            for (window, sums) in four.iter().zip(sums.chunks_exact_mut(CHANNELS)) {
-                let column = (window.first - first) * CHANNELS * COLUMN_BYTES;
-                let lanes = table.lanes(window);
-                let used = window.quads * CHANNELS * COLUMN_BYTES;
-                let columns = &scratch[column..column + used];
-                // SAFETY: each channel's run of `quads` columns, CHANNELS apart, lies within `columns`.
-                unsafe {
-                    let columns = columns.as_ptr();
-                    match (window.skips_front, window.skips_back) {
-                        (false, false) => pixel::<CHANNELS, false, false>(columns, lanes, sums),
-                        (false, true) => pixel::<CHANNELS, false, true>(columns, lanes, sums),
-                        (true, false) => pixel::<CHANNELS, true, false>(columns, lanes, sums),
-                        (true, true) => pixel::<CHANNELS, true, true>(columns, lanes, sums),
-                    }
+}
+
+impl Pass<'_> {
+    #[target_feature(enable = "avx2")]
+    fn run<const CHANNELS: usize>(&self, pixels: Range<usize>, scratch: &mut [u8], mut chunk: Chunk) {
+        let Tiles { windows: table, tile_pixels, .. } = self.tiles;
+        for (tile, windows) in table.windows[pixels].chunks(*tile_pixels).enumerate() {
+            let (first, end) = span(windows);
+            transpose::<CHANNELS>(self.source, self.first_row, first, end, scratch);
+            for (group, four) in windows.chunks(4).enumerate() {
+                // SAFETY: an all-zero vector is valid.
+                let mut sums: [[__m256i; 2]; 16] = unsafe { std::mem::zeroed() };
+                for (window, sums) in four.iter().zip(sums.chunks_exact_mut(CHANNELS)) {
+                    let column = (window.first - first) * CHANNELS * COLUMN_BYTES;
+                    let used = window.quads * CHANNELS * COLUMN_BYTES;
+                    pixel::<CHANNELS>(window, table.lanes(window), &scratch[column..column + used], sums);
                 }
-            }
-            for (values, four) in sums[..4 * CHANNELS].chunks_exact(4).enumerate() {
-                let halves: [__m256i; 2] = std::array::from_fn(|half| {
-                    let [a, b, c, d] = std::array::from_fn(|value| four[value][half]);
-                    _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d))
-                });
-                for (half, bytes) in halves.into_iter().enumerate() {
-                    let at = 2 * half * stride + at + 16 * values;
-                    assert!(at + stride + 16 <= quads.len());
-                    // SAFETY: both stores end before the end of `quads`.
-                    unsafe {
-                        let to = quads.as_mut_ptr().add(at);
-                        _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(bytes));
-                        _mm_storeu_si128(to.add(stride).cast(), _mm256_extracti128_si256::<1>(bytes));
-                    }
+                let value = (tile * tile_pixels + 4 * group) * CHANNELS;
+                for (index, four) in sums[..4 * CHANNELS].chunks_exact(4).enumerate() {
+                    store_four(four, &mut chunk, value + 4 * index);
                 }
             }
         }
     }
 }
 
-/// # Safety
-/// `columns` must begin `lanes.len() * CHANNELS` readable columns.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn pixel<const CHANNELS: usize, const FRONT: bool, const BACK: bool>(
-    columns: *const u8,
+fn pixel<const CHANNELS: usize>(
+    window: &Window,
     lanes: &[[i32; 3]],
+    columns: &[u8],
     sums: &mut [[__m256i; 2]],
 ) {
-    for (channel, sums) in sums.iter_mut().enumerate() {
-        // SAFETY: by the caller.
+    assert!(columns.len() >= lanes.len() * CHANNELS * COLUMN_BYTES);
+    for (channel, sums) in sums[..CHANNELS].iter_mut().enumerate() {
+        let stride = CHANNELS * COLUMN_BYTES;
+        // SAFETY: each channel's run of columns, CHANNELS apart, lies within `columns`.
         *sums = unsafe {
-            weighted::<FRONT, BACK>(columns.add(channel * COLUMN_BYTES), CHANNELS * COLUMN_BYTES, lanes)
+            let columns = columns.as_ptr().add(channel * COLUMN_BYTES);
+            match (window.skips_front, window.skips_back) {
+                (false, false) => weighted::<false, false>(columns, stride, lanes),
+                (false, true) => weighted::<false, true>(columns, stride, lanes),
+                (true, false) => weighted::<true, false>(columns, stride, lanes),
+                (true, true) => weighted::<true, true>(columns, stride, lanes),
+            }
         };
+    }
+}
+
+// The sums of 16 rows for four output values become four lanes of four quads.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_four(four: &[[__m256i; 2]], chunk: &mut Chunk, value: usize) {
+    let (a, b, c, d) = (four[0], four[1], four[2], four[3]);
+    let halves = [
+        _mm256_packus_epi16(_mm256_packs_epi32(a[0], b[0]), _mm256_packs_epi32(c[0], d[0])),
+        _mm256_packus_epi16(_mm256_packs_epi32(a[1], b[1]), _mm256_packs_epi32(c[1], d[1])),
+    ];
+    let stride = chunk.stride;
+    for (half, bytes) in halves.into_iter().enumerate() {
+        let at = 2 * half * stride + 4 * value;
+        assert!(at + stride + 16 <= chunk.quads.len());
+        // SAFETY: both stores end before the end of `quads`.
+        unsafe {
+            let to = chunk.quads.as_mut_ptr().add(at);
+            _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(bytes));
+            _mm_storeu_si128(to.add(stride).cast(), _mm256_extracti128_si256::<1>(bytes));
+        }
     }
 }

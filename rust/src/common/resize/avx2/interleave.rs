@@ -14,10 +14,11 @@ const LANES: usize = 8;
 pub fn interleave(source: &Rows, first_row: usize, values: Range<usize>, chunk: Chunk) {
     check();
     let Chunk { quads, stride } = chunk;
-    assert!(quads.len() >= CHUNK_QUADS * stride && values.len().next_multiple_of(VECTOR_BYTES) * 4 <= stride);
+    let columns = values.len().next_multiple_of(VECTOR_BYTES);
+    assert!(quads.len() >= CHUNK_QUADS * stride && columns * 4 <= stride);
     for (quad, lanes) in quads.chunks_mut(stride).take(CHUNK_QUADS).enumerate() {
         let rows = SLOTS.map(|row| source.values(first_row + 4 * quad + row, &values));
-        // SAFETY: AVX2 was checked; rows have the same length, and `lanes` four times as much in whole vectors.
+        // SAFETY: AVX2 was checked; rows have the same length, and `lanes` enough for whole vectors.
         unsafe { interleave_quad(rows, lanes) };
     }
 }
@@ -28,17 +29,8 @@ pub fn interleave(source: &Rows, first_row: usize, values: Range<usize>, chunk: 
 unsafe fn interleave_quad(rows: [&[u8]; 4], lanes: &mut [u8]) {
     let len = rows[0].len();
     for at in (0..len).step_by(VECTOR_BYTES) {
-        let [a, b, c, d] = rows.map(|row| {
-            if at + VECTOR_BYTES <= len {
-                // SAFETY: 32 bytes are left.
-                unsafe { _mm256_loadu_si256(row.as_ptr().add(at).cast()) }
-            } else {
-                let mut last = [0_u8; VECTOR_BYTES];
-                last[..len - at].copy_from_slice(&row[at..]);
-                // SAFETY: the array has 32 bytes.
-                unsafe { _mm256_loadu_si256(last.as_ptr().cast()) }
-            }
-        });
+        let (a, b) = (load(rows[0], at), load(rows[1], at));
+        let (c, d) = (load(rows[2], at), load(rows[3], at));
         let (low, high) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
         let (low_2, high_2) = (_mm256_unpacklo_epi8(c, d), _mm256_unpackhi_epi8(c, d));
         let parts = [
@@ -61,6 +53,21 @@ unsafe fn interleave_quad(rows: [&[u8]; 4], lanes: &mut [u8]) {
             }
         }
     }
+}
+
+// 32 bytes of a row, or what is left of it.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load(row: &[u8], at: usize) -> __m256i {
+    let left = &row[at..];
+    if left.len() >= VECTOR_BYTES {
+        // SAFETY: 32 bytes are left.
+        return unsafe { _mm256_loadu_si256(left.as_ptr().cast()) };
+    }
+    let mut last = [0_u8; VECTOR_BYTES];
+    last[..left.len()].copy_from_slice(left);
+    // SAFETY: the array has 32 bytes.
+    unsafe { _mm256_loadu_si256(last.as_ptr().cast()) }
 }
 
 /// Turns one quad back into the rows that are given, up to four of the same length.

@@ -28,36 +28,24 @@ pub fn transpose<const CHANNELS: usize>(
     let order = shuffle::<CHANNELS>();
     let start = first * 4 * CHANNELS;
     let load_bytes = quads_in_load * 4 * CHANNELS;
+    prefetch(source, first_row + 4 * CHUNK_QUADS, start..end * 4 * CHANNELS);
     for half in 0..2 {
         let rows: [&[u8]; 8] = std::array::from_fn(|row| source.tail_from(first_row + 8 * half + row));
         let shortest = rows[7].len();
         for load in 0..loads {
             let offset = start + load * load_bytes;
-            let four: [__m256i; 4] = if offset + 16 <= shortest {
-                std::array::from_fn(|index| {
-                    let (low, high) = (rows[SLOTS[index]], rows[SLOTS[index] + 4]);
-                    // SAFETY: `rows[7]`, the shortest, has 16 bytes from `offset` on.
-                    unsafe {
-                        _mm256_inserti128_si256::<1>(
-                            _mm256_castsi128_si256(_mm_loadu_si128(low.as_ptr().add(offset).cast())),
-                            _mm_loadu_si128(high.as_ptr().add(offset).cast()),
-                        )
-                    }
-                })
-            } else {
-                std::array::from_fn(|index| {
-                    let mut bytes = [0_u8; VECTOR_BYTES];
-                    for (row, bytes) in [SLOTS[index], SLOTS[index] + 4].into_iter().zip(bytes.chunks_mut(16))
-                    {
-                        let left = rows[row].get(offset..).unwrap_or(&[]);
-                        let len = left.len().min(16);
-                        bytes[..len].copy_from_slice(&left[..len]);
-                    }
-                    // SAFETY: the array has 32 bytes.
-                    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-                })
-            };
-            let four = four.map(|row| _mm256_shuffle_epi8(row, order));
+            // SAFETY: an all-zero vector is valid.
+            let mut four: [__m256i; 4] = unsafe { std::mem::zeroed() };
+            for (row, four) in SLOTS.into_iter().zip(&mut four) {
+                let pair = [rows[row], rows[row + 4]];
+                let vector = if offset + 16 <= shortest {
+                    // SAFETY: even `rows[7]`, the shortest, has 16 bytes from `offset` on.
+                    unsafe { load_pair(pair[0].as_ptr().add(offset), pair[1].as_ptr().add(offset)) }
+                } else {
+                    load_ends(pair, offset)
+                };
+                *four = _mm256_shuffle_epi8(vector, order);
+            }
             let low = [_mm256_unpacklo_epi32(four[0], four[1]), _mm256_unpacklo_epi32(four[2], four[3])];
             let high = [_mm256_unpackhi_epi32(four[0], four[1]), _mm256_unpackhi_epi32(four[2], four[3])];
             let transposed = [
@@ -75,6 +63,42 @@ pub fn transpose<const CHANNELS: usize>(
             }
         }
     }
+}
+
+// Asks for what the next chunk will read, into the L2 cache: a strip is too narrow for the CPU to foresee its rows.
+#[target_feature(enable = "avx2")]
+fn prefetch(source: &Rows, first_row: usize, bytes: std::ops::Range<usize>) {
+    for row in first_row..source.count.min(first_row + 4 * CHUNK_QUADS) {
+        let row = source.tail_from(row).as_ptr();
+        for offset in bytes.clone().step_by(64) {
+            // SAFETY: a prefetch of any address is harmless.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(row.wrapping_add(offset).cast()) };
+        }
+    }
+}
+
+/// # Safety
+/// 16 bytes must be readable at each.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load_pair(low: *const u8, high: *const u8) -> __m256i {
+    // SAFETY: by the caller.
+    let (low, high) = unsafe { (_mm_loadu_si128(low.cast()), _mm_loadu_si128(high.cast())) };
+    _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
+}
+
+// What is left of two rows from `offset` on, up to 16 bytes each.
+#[cold]
+#[target_feature(enable = "avx2")]
+fn load_ends(pair: [&[u8]; 2], offset: usize) -> __m256i {
+    let mut bytes = [0_u8; VECTOR_BYTES];
+    for (row, bytes) in pair.into_iter().zip(bytes.chunks_exact_mut(16)) {
+        let left = row.get(offset..).unwrap_or(&[]);
+        let len = left.len().min(16);
+        bytes[..len].copy_from_slice(&left[..len]);
+    }
+    // SAFETY: the array has 32 bytes.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
 // Brings the bytes of four pixels together by channel, in the order of SLOTS. For one channel: of four quads.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::super::coefficients::Coefficients;
 use super::super::kernels::{CHUNK_QUADS, Chunk, Rows};
 use super::super::windows::SLOTS;
-use super::{VECTOR_BYTES, check, combine, narrow_lanes, planes, weighted_few};
+use super::{VECTOR_BYTES, check, combine_all, narrow_lanes, planes, weighted_few};
 
 /// Output values of a block: the 32-bit lanes of a vector.
 const LANES: usize = 16;
@@ -118,15 +118,37 @@ pub fn horizontal(
     let blocks = values.start / LANES..values.end.div_ceil(LANES);
     assert!(chunk.quads.len() >= CHUNK_QUADS * chunk.stride && blocks.len() * VECTOR_BYTES <= chunk.stride);
     let rows: [&[u8]; 4 * CHUNK_QUADS] = std::array::from_fn(|row| source.tail_from(first_row + row));
+    let next = std::array::from_fn(|row| source.tail_from(first_row + 4 * CHUNK_QUADS + row).as_ptr());
+    let chunks = Chunks { rows, next };
     // SAFETY: the instructions were checked; each row has the bytes that the table was made for, and `chunk`
     // has room for all blocks.
     unsafe {
         match table.groups {
-            1 => few::<1>(table, blocks, &rows, chunk),
-            2 => few::<2>(table, blocks, &rows, chunk),
-            3 => few::<3>(table, blocks, &rows, chunk),
-            4 => few::<4>(table, blocks, &rows, chunk),
-            _ => many(table, blocks, &rows, chunk),
+            1 => few::<1>(table, blocks, &chunks, chunk),
+            2 => few::<2>(table, blocks, &chunks, chunk),
+            3 => few::<3>(table, blocks, &chunks, chunk),
+            4 => few::<4>(table, blocks, &chunks, chunk),
+            _ => many(table, blocks, &chunks, chunk),
+        }
+    }
+}
+
+// The rows of this chunk, and where those of the next begin.
+struct Chunks<'a> {
+    rows: [&'a [u8]; 4 * CHUNK_QUADS],
+    next: [*const u8; 4 * CHUNK_QUADS],
+}
+
+impl Chunks<'_> {
+    // Asks for what the next chunk will read, once for each cache line: 16 rows are too many for the CPU to foresee.
+    #[inline]
+    fn prefetch(&self, start: usize, line: &mut usize) {
+        if start / 64 != *line {
+            *line = start / 64;
+            for row in self.next {
+                // SAFETY: a prefetch of any address is harmless.
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(row.wrapping_add(start).cast()) };
+            }
         }
     }
 }
@@ -134,30 +156,33 @@ pub fn horizontal(
 /// # Safety
 /// Rows must be as long as the table says, and `chunk` have room for all blocks.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx512vbmi")]
-unsafe fn few<const GROUPS: usize>(
-    table: &Blocks,
-    blocks: Range<usize>,
-    rows: &[&[u8]; 4 * CHUNK_QUADS],
-    chunk: Chunk,
-) {
+unsafe fn few<const GROUPS: usize>(table: &Blocks, blocks: Range<usize>, source: &Chunks, chunk: Chunk) {
     let order = row_order();
+    let mut line = usize::MAX;
     for (index, block) in blocks.enumerate() {
         let start = table.starts[block];
+        source.prefetch(start, &mut line);
         let positions = load(&table.positions[block]);
         let planes = &table.weights[block * GROUPS..(block + 1) * GROUPS];
-        let weights: [[__m512i; GROUPS]; 3] =
-            std::array::from_fn(|plane| std::array::from_fn(|group| load(&planes[group][plane])));
-        for quad in 0..CHUNK_QUADS {
-            let sums: [__m512i; 4] = std::array::from_fn(|row| {
-                let row = rows[4 * quad + row].as_ptr();
-                let samples: [__m512i; GROUPS] = std::array::from_fn(|group| {
+        let mut weights = [[_mm512_setzero_si512(); GROUPS]; 3];
+        for (plane, weights) in weights.iter_mut().enumerate() {
+            for (weights, planes) in weights.iter_mut().zip(planes) {
+                *weights = load(&planes[plane]);
+            }
+        }
+        for (quad, rows) in source.rows.chunks_exact(4).enumerate() {
+            let mut sums = [_mm512_setzero_si512(); 4];
+            for (row, sum) in rows.iter().zip(&mut sums) {
+                let mut samples = [_mm512_setzero_si512(); GROUPS];
+                for (group, samples) in samples.iter_mut().enumerate() {
                     // SAFETY: by the caller.
-                    let bytes =
-                        unsafe { _mm512_loadu_si512(row.add(start + group * table.group_bytes).cast()) };
-                    _mm512_permutexvar_epi8(positions, bytes)
-                });
-                weighted_few(&samples, &weights)
-            });
+                    let bytes = unsafe {
+                        _mm512_loadu_si512(row.as_ptr().add(start + group * table.group_bytes).cast())
+                    };
+                    *samples = _mm512_permutexvar_epi8(positions, bytes);
+                }
+                *sum = weighted_few(&samples, &weights);
+            }
             let bytes = _mm512_shuffle_epi8(narrow_lanes(sums), order);
             // SAFETY: by the caller.
             unsafe {
@@ -171,17 +196,19 @@ unsafe fn few<const GROUPS: usize>(
 /// # Safety
 /// As [`few`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx512vbmi")]
-unsafe fn many(table: &Blocks, blocks: Range<usize>, rows: &[&[u8]; 4 * CHUNK_QUADS], chunk: Chunk) {
+unsafe fn many(table: &Blocks, blocks: Range<usize>, source: &Chunks, chunk: Chunk) {
     let order = row_order();
+    let mut line = usize::MAX;
     for (index, block) in blocks.enumerate() {
         let start = table.starts[block];
+        source.prefetch(start, &mut line);
         let positions = load(&table.positions[block]);
         let planes = &table.weights[block * table.groups..(block + 1) * table.groups];
         for quad in 0..CHUNK_QUADS {
             let mut sums = [[_mm512_setzero_si512(); 3]; 4];
             for (group, planes) in planes.iter().enumerate() {
-                let weights: [__m512i; 3] = std::array::from_fn(|plane| load(&planes[plane]));
-                for (row, sums) in rows[4 * quad..4 * quad + 4].iter().zip(&mut sums) {
+                let weights = [load(&planes[0]), load(&planes[1]), load(&planes[2])];
+                for (row, sums) in source.rows[4 * quad..4 * quad + 4].iter().zip(&mut sums) {
                     // SAFETY: by the caller.
                     let bytes = unsafe {
                         _mm512_loadu_si512(row.as_ptr().add(start + group * table.group_bytes).cast())
@@ -192,7 +219,7 @@ unsafe fn many(table: &Blocks, blocks: Range<usize>, rows: &[&[u8]; 4 * CHUNK_QU
                     }
                 }
             }
-            let bytes = _mm512_shuffle_epi8(narrow_lanes(sums.map(|sums| combine(sums))), order);
+            let bytes = _mm512_shuffle_epi8(narrow_lanes(combine_all(sums)), order);
             // SAFETY: by the caller.
             unsafe {
                 let to = chunk.quads.as_mut_ptr().add(quad * chunk.stride + index * VECTOR_BYTES);
