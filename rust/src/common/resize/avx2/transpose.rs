@@ -67,6 +67,7 @@ pub fn transpose<const CHANNELS: usize>(
 
 // Asks for what the next chunk will read, into the L2 cache: a strip is too narrow for the CPU to foresee its rows.
 #[target_feature(enable = "avx2")]
+#[allow(unused_unsafe, reason = "the intrinsic is unsafe in older compilers only")]
 fn prefetch(source: &Rows, first_row: usize, bytes: std::ops::Range<usize>) {
     for row in first_row..source.count.min(first_row + 4 * CHUNK_QUADS) {
         let row = source.tail_from(row).as_ptr();

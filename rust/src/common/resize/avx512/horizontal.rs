@@ -142,6 +142,7 @@ struct Chunks<'a> {
 impl Chunks<'_> {
     // Asks for what the next chunk will read, once for each cache line: 16 rows are too many for the CPU to foresee.
     #[inline]
+    #[allow(unused_unsafe, reason = "the intrinsic is unsafe in older compilers only")]
     fn prefetch(&self, start: usize, line: &mut usize) {
         if start / 64 != *line {
             *line = start / 64;
