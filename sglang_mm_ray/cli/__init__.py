@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import traceback
 from collections.abc import Sequence
 
 from .. import _core
@@ -54,5 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILURES
     except PreprocessError as error:
         print(f"sglang-mm-ray: {describe(error)}", file=sys.stderr)
+        return EXIT_ERROR
+    except OSError as error:
+        print(f"sglang-mm-ray: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except Exception:
+        # A fault of ours or of Ray; code 1 would say that some file is at fault.
+        traceback.print_exc()
         return EXIT_ERROR
     return code

@@ -162,6 +162,26 @@ def test_an_earlier_run_is_not_overwritten_unasked(
     assert run(folder, "--overwrite")[0] == 0
 
 
+def test_a_crash_is_not_taken_for_a_failed_file(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(FakePool, "stream", None)
+    assert run(folder)[0] == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_said_in_words(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert run(folder)[0] == 3
+    error = capsys.readouterr().err
+    assert "No space left" in error and "Traceback" not in error
+
+
 def test_nothing_to_do_is_a_failure(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert run(tmp_path / "empty")[0] == 1

@@ -20,7 +20,7 @@ def test_the_shipped_photographs(root: Path, photos: list[Path], tmp_path: Path)
     command = [sys.executable, "-m", "sglang_mm_ray.cli", "preprocess", str(photos[0].parent), str(bad)]
     out = tmp_path / "out"
     done = subprocess.run(
-        [*command, "--out", str(out), "--json", "--max-shard-mib", "16"],
+        [*command, "--out", str(out), "--json", "--max-shard-mib", "16", "--address", "local"],
         capture_output=True,
         text=True,
         cwd=root,
