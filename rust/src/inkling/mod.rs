@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::common::dims::scaled_dims;
 use crate::common::memory::Buffer;
 use crate::common::resize::{self, Filter, Size};
+use crate::common::transforms::normalize::Normaliser;
 use crate::error::{CoreError, Result};
 use crate::pipeline::{StageTimes, timed};
 use crate::registry::{ImageProcessor, ImageProcessorSpec, Plan, parse_parameters};
@@ -41,7 +42,7 @@ impl ImageProcessorSpec for InklingSpec {
 /// Inkling with its parameters fixed.
 pub struct InklingProcessor {
     parameters: InklingParameters,
-    normaliser: patchify::Normaliser,
+    normaliser: Normaliser,
 }
 
 impl InklingProcessor {
@@ -60,7 +61,7 @@ impl InklingProcessor {
     /// As [`InklingParameters::validate_patches`].
     pub fn with_any_rescale(parameters: InklingParameters) -> Result<Self> {
         parameters.validate_patches()?;
-        let normaliser = patchify::Normaliser::new(parameters.mean, parameters.std);
+        let normaliser = Normaliser::new(parameters.mean, parameters.std);
         Ok(Self { parameters, normaliser })
     }
 }

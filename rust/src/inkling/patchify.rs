@@ -1,29 +1,16 @@
-//! Pixels to normalised patches: one pass, straight into the output.
+//! Pixels to normalised patches: one pass, straight into the output, every byte of which is written.
 
-use crate::common::bf16::f32_to_bf16;
-use crate::common::transforms::{normalize_scaled, normalize_table};
+use rayon::prelude::*;
+
+use crate::common::simd::{self, Level};
+use crate::common::transforms::normalize::{Lines, Normalised, Normaliser};
 use crate::error::{CoreError, Result};
 use crate::tensor::Transport;
 
 // The reference pads after scaling, with -1/255 in place of `value * (1/255)`.
 const PADDING_SCALED: f32 = -1.0 / 255.0;
-
-/// Normalised value of every byte in every channel, and of padding.
-pub struct Normaliser {
-    float: [[f32; 256]; 3],
-    bf16: [[u16; 256]; 3],
-    padding: [f32; 3],
-}
-
-impl Normaliser {
-    /// Tables for these constants.
-    pub fn new(mean: [f32; 3], std: [f32; 3]) -> Self {
-        let float = normalize_table(mean, std);
-        let bf16 = float.map(|channel| channel.map(f32_to_bf16));
-        let padding = std::array::from_fn(|c| normalize_scaled(PADDING_SCALED, mean[c], std[c]));
-        Self { float, bf16, padding }
-    }
-}
+// Less than this is not worth a thread's while.
+const SMALLEST_PIECE_BYTES: usize = 512 << 10;
 
 /// `(rows, columns)` of Inkling's grid: one extra column, also where the width is whole patches.
 pub fn grid(width: usize, height: usize, patch_px: usize) -> (usize, usize) {
@@ -43,31 +30,31 @@ pub fn patchify(
     transport: Transport,
     out: &mut [u8],
 ) -> Result<()> {
-    if pixels.len() != width * height * 3 {
+    if Some(pixels.len()) != width.checked_mul(height).and_then(|pixels| pixels.checked_mul(3)) {
         return Err(CoreError::argument(format!(
             "{} bytes are not {width} x {height} RGB pixels",
             pixels.len()
         )));
     }
     let (rows, columns) = grid(width, height, patch_px);
-    let values = rows * columns * patch_px * patch_px * 3;
-    if out.len() != values * transport.dtype().size_bytes() {
+    let values = [rows, columns, patch_px, patch_px, 3].iter().fold(1, |a: usize, &b| a.saturating_mul(b));
+    if out.len() != values.saturating_mul(transport.dtype().size_bytes()) {
         return Err(CoreError::argument(format!(
             "{} bytes of output do not hold {values} values",
             out.len()
         )));
     }
-    let layout = Layout { width, height, patch_px, columns };
+    let image = Image { pixels, width, height, patch_px, columns, level: simd::level()? };
     match transport {
         Transport::Bf16 => {
-            let out = bytemuck::try_cast_slice_mut(out)
+            let out = bytemuck::try_cast_slice_mut::<_, u16>(out)
                 .map_err(|_| CoreError::argument("the output is not aligned to 2 bytes"))?;
-            write(pixels, layout, &normaliser.bf16, normaliser.padding.map(f32_to_bf16), out);
+            image.write(normaliser, out);
         }
         Transport::Float32 => {
-            let out = bytemuck::try_cast_slice_mut(out)
+            let out = bytemuck::try_cast_slice_mut::<_, f32>(out)
                 .map_err(|_| CoreError::argument("the output is not aligned to 4 bytes"))?;
-            write(pixels, layout, &normaliser.float, normaliser.padding, out);
+            image.write(normaliser, out);
         }
         Transport::Uint8 => {
             return Err(CoreError::argument("uint8 pixels are not patches; choose bf16 or float32"));
@@ -77,33 +64,63 @@ pub fn patchify(
 }
 
 #[derive(Clone, Copy)]
-struct Layout {
+struct Image<'a> {
+    pixels: &'a [u8],
     width: usize,
     height: usize,
     patch_px: usize,
     columns: usize,
+    level: Level,
 }
 
-fn write<T: Copy>(pixels: &[u8], layout: Layout, table: &[[T; 256]; 3], padding: [T; 3], out: &mut [T]) {
-    let Layout { width, height, patch_px, columns } = layout;
-    let run = patch_px * 3;
-    for (patch, values) in out.chunks_exact_mut(run * patch_px).enumerate() {
-        let (top, left) = (patch / columns * patch_px, patch % columns * patch_px);
-        for (line, values) in values.chunks_exact_mut(run).enumerate() {
-            let y = top + line;
-            let inside = if y < height { width.saturating_sub(left).min(patch_px) } else { 0 };
-            let (real, pad) = values.split_at_mut(inside * 3);
-            if inside > 0 {
-                let start = (y * width + left) * 3;
-                for (values, bytes) in real.chunks_exact_mut(3).zip(pixels[start..].chunks_exact(3)) {
-                    for ((value, &byte), channel) in values.iter_mut().zip(bytes).zip(table) {
-                        *value = channel[usize::from(byte)];
-                    }
-                }
+impl Image<'_> {
+    fn write<T: Normalised>(&self, normaliser: &Normaliser, out: &mut [T]) {
+        let padding = normaliser.of_scaled(PADDING_SCALED).map(T::from_f32);
+        let row_len = self.columns * self.patch_px * self.patch_px * 3;
+        let rows = SMALLEST_PIECE_BYTES.div_ceil(row_len * size_of::<T>());
+        if out.len() <= rows * row_len {
+            for (row, out) in out.chunks_exact_mut(row_len).enumerate() {
+                self.write_row(normaliser, padding, row, out);
             }
-            for values in pad.chunks_exact_mut(3) {
-                values.copy_from_slice(&padding);
-            }
+            return;
         }
+        out.par_chunks_exact_mut(row_len)
+            .enumerate()
+            .with_min_len(rows)
+            .for_each(|(row, out)| self.write_row(normaliser, padding, row, out));
+    }
+
+    fn write_row<T: Normalised>(&self, normaliser: &Normaliser, padding: [T; 3], row: usize, out: &mut [T]) {
+        let Self { pixels, width, height, patch_px, level, .. } = *self;
+        let (run, stride) = (patch_px * 3, width * 3);
+        let top = row * patch_px;
+        let count = patch_px.min(height - top);
+        for (column, patch) in out.chunks_exact_mut(run * patch_px).enumerate() {
+            let left = column * patch_px;
+            let len = patch_px.min(width - left) * 3;
+            if len > 0 {
+                let bytes = &pixels[top * stride + left * 3..];
+                T::normalize_lines(normaliser, level, Lines { bytes, stride, len, count }, patch, run);
+            }
+            let (inside, below) = patch.split_at_mut(run * count);
+            if len < run {
+                inside.chunks_exact_mut(run).for_each(|line| fill(&mut line[len..], padding));
+            }
+            fill(below, padding);
+        }
+    }
+}
+
+// Doubles what is filled already, so that it runs at the speed of a copy.
+fn fill<T: Copy>(out: &mut [T], padding: [T; 3]) {
+    if out.is_empty() {
+        return;
+    }
+    out[..3].copy_from_slice(&padding);
+    let mut filled = 3;
+    while filled < out.len() {
+        let len = filled.min(out.len() - filled);
+        out.copy_within(..len, filled);
+        filled += len;
     }
 }

@@ -1,5 +1,7 @@
 //! Building blocks for model families: normalise, pad, cut into patches.
 
+pub mod normalize;
+
 use crate::error::{CoreError, Result};
 
 /// `(rows, columns)` of the grid of `patch_px` patches that covers `height` by `width` pixels.

@@ -1,0 +1,135 @@
+//! AVX2 and FMA: 16 bfloat16 or 8 float32 values a step.
+//!
+//! As in AVX-512: constants in three vectors by the channel of lane 0, and bfloat16 from even and odd bytes
+//! apart. What is left of a line comes from the tables.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::scalar::look_up_line;
+use super::{Affine, Lines, Normaliser};
+
+const BF16_BLOCK: usize = 16;
+const F32_BLOCK: usize = 8;
+
+// `step` values lie from lane to lane; vector `first` has channel `first` in lane 0.
+#[target_feature(enable = "avx2")]
+fn vectors(values: [f32; 3], step: usize) -> [__m256; 3] {
+    std::array::from_fn(|first| {
+        let lanes: [f32; 8] = std::array::from_fn(|lane| values[(first + lane * step) % 3]);
+        // SAFETY: the array is the 32 bytes of the load.
+        unsafe { _mm256_loadu_ps(lanes.as_ptr()) }
+    })
+}
+
+// Calls `block(channel of the first value, even bytes, odd bytes) -> 16 bfloat16` for the whole blocks of a
+// line, and takes the rest from the table.
+macro_rules! bf16_line {
+    ($bytes:expr, $out:expr, $table:expr, $block:expr) => {{
+        let (blocks, rest) = $bytes.as_chunks::<BF16_BLOCK>();
+        let (out_blocks, out_rest) = $out.as_chunks_mut::<BF16_BLOCK>();
+        let mut channel = 0;
+        for (block, out) in blocks.iter().zip(out_blocks) {
+            // SAFETY: the load reads the 16 bytes of `block`.
+            let pairs = _mm256_cvtepu16_epi32(unsafe { _mm_loadu_si128(block.as_ptr().cast()) });
+            let even = _mm256_cvtepi32_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(0xff)));
+            let odd = _mm256_cvtepi32_ps(_mm256_srli_epi32::<8>(pairs));
+            let values = $block(channel, even, odd);
+            // SAFETY: the store writes the 16 values of `out`.
+            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), values) };
+            channel = (channel + BF16_BLOCK) % 3;
+        }
+        look_up_line($table, channel, rest, out_rest);
+    }};
+}
+
+// High halves of 32-bit lanes, even and odd ones, in turn.
+#[target_feature(enable = "avx2")]
+fn interleave_high(even: __m256i, odd: __m256i) -> __m256i {
+    _mm256_blend_epi16::<0b1010_1010>(_mm256_srli_epi32::<16>(even), odd)
+}
+
+/// One fused multiply-add, rounded half up.
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn fused_bf16(
+    affine: Affine,
+    table: &[[u16; 256]; 3],
+    lines: Lines<'_>,
+    out: &mut [u16],
+    out_stride: usize,
+) {
+    let (scale, offset) = (vectors(affine.scale, 2), vectors(affine.offset, 2));
+    let half = _mm256_set1_epi32(0x8000);
+    let block = |channel: usize, even: __m256, odd: __m256| {
+        let next = (channel + 1) % 3;
+        let even = _mm256_castps_si256(_mm256_fmadd_ps(even, scale[channel], offset[channel]));
+        let odd = _mm256_castps_si256(_mm256_fmadd_ps(odd, scale[next], offset[next]));
+        interleave_high(_mm256_add_epi32(even, half), _mm256_add_epi32(odd, half))
+    };
+    for (bytes, out) in lines.zip(out, out_stride) {
+        bf16_line!(bytes, out, table, block);
+    }
+}
+
+struct Exact {
+    reciprocal: __m256,
+    mean: [__m256; 3],
+    std: [__m256; 3],
+}
+
+impl Exact {
+    #[target_feature(enable = "avx2")]
+    fn new(normaliser: &Normaliser, step: usize) -> Self {
+        Self {
+            reciprocal: _mm256_set1_ps(1.0 / 255.0),
+            mean: vectors(normaliser.mean, step),
+            std: vectors(normaliser.std, step),
+        }
+    }
+
+    // The reference's own operations, each rounded.
+    #[target_feature(enable = "avx2")]
+    fn normalize(&self, channel: usize, values: __m256) -> __m256 {
+        let scaled = _mm256_mul_ps(values, self.reciprocal);
+        _mm256_div_ps(_mm256_sub_ps(scaled, self.mean[channel]), self.std[channel])
+    }
+}
+
+/// The reference's operations, rounded to nearest even.
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn exact_bf16(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [u16], out_stride: usize) {
+    let exact = Exact::new(normaliser, 2);
+    let round = |value: __m256| {
+        let bits = _mm256_castps_si256(value);
+        let last = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+        _mm256_add_epi32(bits, _mm256_add_epi32(last, _mm256_set1_epi32(0x7fff)))
+    };
+    let block = |channel: usize, even: __m256, odd: __m256| {
+        let even = exact.normalize(channel, even);
+        let odd = exact.normalize((channel + 1) % 3, odd);
+        interleave_high(round(even), round(odd))
+    };
+    for (bytes, out) in lines.zip(out, out_stride) {
+        bf16_line!(bytes, out, &normaliser.bf16, block);
+    }
+}
+
+/// The reference's operations.
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn exact_f32(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [f32], out_stride: usize) {
+    let exact = Exact::new(normaliser, 1);
+    for (bytes, out) in lines.zip(out, out_stride) {
+        let (blocks, rest) = bytes.as_chunks::<F32_BLOCK>();
+        let (out_blocks, out_rest) = out.as_chunks_mut::<F32_BLOCK>();
+        let mut channel = 0;
+        for (block, out) in blocks.iter().zip(out_blocks) {
+            // SAFETY: the load reads the 8 bytes of `block`.
+            let bytes = unsafe { _mm_loadl_epi64(block.as_ptr().cast()) };
+            let values = exact.normalize(channel, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
+            // SAFETY: the store writes the 8 values of `out`.
+            unsafe { _mm256_storeu_ps(out.as_mut_ptr(), values) };
+            channel = (channel + F32_BLOCK) % 3;
+        }
+        look_up_line(&normaliser.float, channel, rest, out_rest);
+    }
+}

@@ -1,0 +1,138 @@
+//! AVX-512 (F, BW, VL): 32 bfloat16 or 16 float32 values a step.
+//!
+//! Three channels do not divide 16 lanes, so every constant comes in three vectors, one for each channel that
+//! lane 0 may hold; a block's length moves that channel on. For bfloat16 the bytes of a block are split into
+//! even and odd ones, each widened to 32 bits in place: the results then interleave by a shift and a blend,
+//! with no shuffle across lanes.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::{Affine, Lines, Normaliser};
+
+const BF16_BLOCK: usize = 32;
+const F32_BLOCK: usize = 16;
+const ODD_WORDS: __mmask32 = 0xaaaa_aaaa;
+
+// `step` values lie from lane to lane; vector `first` has channel `first` in lane 0.
+fn by_channel(values: [f32; 3], step: usize) -> [[f32; 16]; 3] {
+    std::array::from_fn(|first| std::array::from_fn(|lane| values[(first + lane * step) % 3]))
+}
+
+#[target_feature(enable = "avx512f")]
+fn vectors(values: [f32; 3], step: usize) -> [__m512; 3] {
+    // SAFETY: each array is the 64 bytes of one load.
+    by_channel(values, step).map(|lanes| unsafe { _mm512_loadu_ps(lanes.as_ptr()) })
+}
+
+// Calls `block(channel of the first value, even bytes, odd bytes) -> 32 bfloat16` for all of a line.
+macro_rules! bf16_line {
+    ($bytes:expr, $out:expr, $block:expr) => {{
+        let (bytes, out): (&[u8], &mut [u16]) = ($bytes, $out);
+        let mut channel = 0;
+        let mut at = 0;
+        while at < bytes.len() {
+            let len = (bytes.len() - at).min(BF16_BLOCK);
+            let mask: __mmask32 = u32::MAX >> (BF16_BLOCK - len);
+            // SAFETY: the mask keeps the load to the `len` bytes and the store to the `len` values from `at`
+            // on, and both slices hold them: they are equally long.
+            unsafe {
+                let block = _mm256_maskz_loadu_epi8(mask, bytes.as_ptr().add(at).cast());
+                let pairs = _mm512_cvtepu16_epi32(block);
+                let even = _mm512_cvtepi32_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(0xff)));
+                let odd = _mm512_cvtepi32_ps(_mm512_srli_epi32::<8>(pairs));
+                _mm512_mask_storeu_epi16(out.as_mut_ptr().add(at).cast(), mask, $block(channel, even, odd));
+            }
+            at += len;
+            channel = (channel + BF16_BLOCK) % 3;
+        }
+    }};
+}
+
+// High halves of 32-bit lanes, even and odd ones, in turn.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn interleave_high(even: __m512i, odd: __m512i) -> __m512i {
+    _mm512_mask_blend_epi16(ODD_WORDS, _mm512_srli_epi32::<16>(even), odd)
+}
+
+/// One fused multiply-add, rounded half up.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(super) fn fused_bf16(affine: Affine, lines: Lines<'_>, out: &mut [u16], out_stride: usize) {
+    let (scale, offset) = (vectors(affine.scale, 2), vectors(affine.offset, 2));
+    let half = _mm512_set1_epi32(0x8000);
+    let block = |channel: usize, even: __m512, odd: __m512| {
+        let next = (channel + 1) % 3;
+        let even = _mm512_castps_si512(_mm512_fmadd_ps(even, scale[channel], offset[channel]));
+        let odd = _mm512_castps_si512(_mm512_fmadd_ps(odd, scale[next], offset[next]));
+        interleave_high(_mm512_add_epi32(even, half), _mm512_add_epi32(odd, half))
+    };
+    for (bytes, out) in lines.zip(out, out_stride) {
+        bf16_line!(bytes, out, block);
+    }
+}
+
+struct Exact {
+    reciprocal: __m512,
+    mean: [__m512; 3],
+    std: [__m512; 3],
+}
+
+impl Exact {
+    #[target_feature(enable = "avx512f")]
+    fn new(normaliser: &Normaliser, step: usize) -> Self {
+        Self {
+            reciprocal: _mm512_set1_ps(1.0 / 255.0),
+            mean: vectors(normaliser.mean, step),
+            std: vectors(normaliser.std, step),
+        }
+    }
+
+    // The reference's own operations, each rounded.
+    #[target_feature(enable = "avx512f")]
+    fn normalize(&self, channel: usize, values: __m512) -> __m512 {
+        let scaled = _mm512_mul_ps(values, self.reciprocal);
+        _mm512_div_ps(_mm512_sub_ps(scaled, self.mean[channel]), self.std[channel])
+    }
+}
+
+/// The reference's operations, rounded to nearest even.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(super) fn exact_bf16(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [u16], out_stride: usize) {
+    let exact = Exact::new(normaliser, 2);
+    let round = |value: __m512| {
+        let bits = _mm512_castps_si512(value);
+        let last = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+        _mm512_add_epi32(bits, _mm512_add_epi32(last, _mm512_set1_epi32(0x7fff)))
+    };
+    let block = |channel: usize, even: __m512, odd: __m512| {
+        let even = exact.normalize(channel, even);
+        let odd = exact.normalize((channel + 1) % 3, odd);
+        interleave_high(round(even), round(odd))
+    };
+    for (bytes, out) in lines.zip(out, out_stride) {
+        bf16_line!(bytes, out, block);
+    }
+}
+
+/// The reference's operations.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(super) fn exact_f32(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [f32], out_stride: usize) {
+    let exact = Exact::new(normaliser, 1);
+    for (bytes, out) in lines.zip(out, out_stride) {
+        let mut channel = 0;
+        let mut at = 0;
+        while at < bytes.len() {
+            let len = (bytes.len() - at).min(F32_BLOCK);
+            let mask: __mmask16 = u16::MAX >> (F32_BLOCK - len);
+            // SAFETY: the mask keeps the load to the `len` bytes and the store to the `len` values from `at`
+            // on, and both slices hold them: they are equally long.
+            unsafe {
+                let block = _mm_maskz_loadu_epi8(mask, bytes.as_ptr().add(at).cast());
+                let values = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(block));
+                _mm512_mask_storeu_ps(out.as_mut_ptr().add(at), mask, exact.normalize(channel, values));
+            }
+            at += len;
+            channel = (channel + F32_BLOCK) % 3;
+        }
+    }
+}
