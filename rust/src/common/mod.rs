@@ -9,6 +9,7 @@ pub mod limits;
 pub mod memory;
 pub mod resize;
 pub mod simd;
+pub mod streaming;
 pub mod threads;
 pub mod transforms;
 

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use crate::common::simd::{self, Level};
+use crate::common::streaming::Streamer;
 use crate::common::transforms::normalize::{Lines, Normalised, Normaliser};
 use crate::error::{CoreError, Result};
 use crate::tensor::Transport;
@@ -11,6 +12,11 @@ use crate::tensor::Transport;
 const PADDING_SCALED: f32 = -1.0 / 255.0;
 // Less than this is not worth a thread's while.
 const SMALLEST_PIECE_BYTES: usize = 512 << 10;
+// From here on an output is streamed past the cache. It would not stay in one core's cache anyway, and the next
+// step (the copy into the object store, say) reads it once.
+const SMALLEST_STREAMED_BYTES: usize = 2 << 20;
+// A patch is staged in the innermost cache before it is streamed.
+const LARGEST_STAGED_BYTES: usize = 24 << 10;
 
 /// `(rows, columns)` of Inkling's grid: one extra column, also where the width is whole patches.
 pub fn grid(width: usize, height: usize, patch_px: usize) -> (usize, usize) {
@@ -78,36 +84,54 @@ impl Image<'_> {
         let padding = normaliser.of_scaled(PADDING_SCALED).map(T::from_f32);
         let row_len = self.columns * self.patch_px * self.patch_px * 3;
         let rows = SMALLEST_PIECE_BYTES.div_ceil(row_len * size_of::<T>());
-        if out.len() <= rows * row_len {
-            for (row, out) in out.chunks_exact_mut(row_len).enumerate() {
-                self.write_row(normaliser, padding, row, out);
+        let patch_len = self.patch_px * self.patch_px * 3;
+        let is_streamed =
+            size_of_val(out) >= SMALLEST_STREAMED_BYTES && patch_len * size_of::<T>() <= LARGEST_STAGED_BYTES;
+        let stage = || is_streamed.then(|| (vec![T::zeroed(); patch_len], Streamer::new(self.level)));
+        let write = |stage: &mut Option<(Vec<T>, Streamer)>, row: usize, out: &mut [T]| {
+            for (column, out) in out.chunks_exact_mut(patch_len).enumerate() {
+                match stage {
+                    None => self.write_patch(normaliser, padding, row, column, out),
+                    Some((staged, streamer)) => {
+                        self.write_patch(normaliser, padding, row, column, staged);
+                        streamer.copy(bytemuck::cast_slice(staged), bytemuck::cast_slice_mut(out));
+                    }
+                }
             }
+        };
+        if out.len() <= rows * row_len {
+            let mut stage = stage();
+            out.chunks_exact_mut(row_len).enumerate().for_each(|(row, out)| write(&mut stage, row, out));
             return;
         }
         out.par_chunks_exact_mut(row_len)
             .enumerate()
             .with_min_len(rows)
-            .for_each(|(row, out)| self.write_row(normaliser, padding, row, out));
+            .for_each_init(stage, |stage, (row, out)| write(stage, row, out));
     }
 
-    fn write_row<T: Normalised>(&self, normaliser: &Normaliser, padding: [T; 3], row: usize, out: &mut [T]) {
+    fn write_patch<T: Normalised>(
+        &self,
+        normaliser: &Normaliser,
+        padding: [T; 3],
+        row: usize,
+        column: usize,
+        patch: &mut [T],
+    ) {
         let Self { pixels, width, height, patch_px, level, .. } = *self;
         let (run, stride) = (patch_px * 3, width * 3);
-        let top = row * patch_px;
+        let (top, left) = (row * patch_px, column * patch_px);
         let count = patch_px.min(height - top);
-        for (column, patch) in out.chunks_exact_mut(run * patch_px).enumerate() {
-            let left = column * patch_px;
-            let len = patch_px.min(width - left) * 3;
-            if len > 0 {
-                let bytes = &pixels[top * stride + left * 3..];
-                T::normalize_lines(normaliser, level, Lines { bytes, stride, len, count }, patch, run);
-            }
-            let (inside, below) = patch.split_at_mut(run * count);
-            if len < run {
-                inside.chunks_exact_mut(run).for_each(|line| fill(&mut line[len..], padding));
-            }
-            fill(below, padding);
+        let len = patch_px.min(width - left) * 3;
+        if len > 0 {
+            let bytes = &pixels[top * stride + left * 3..];
+            T::normalize_lines(normaliser, level, Lines { bytes, stride, len, count }, patch, run);
         }
+        let (inside, below) = patch.split_at_mut(run * count);
+        if len < run {
+            inside.chunks_exact_mut(run).for_each(|line| fill(&mut line[len..], padding));
+        }
+        fill(below, padding);
     }
 }
 
@@ -122,5 +146,63 @@ fn fill<T: Copy>(out: &mut [T], padding: [T; 3]) {
         let len = filled.min(out.len() - filled);
         out.copy_within(..len, filled);
         filled += len;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common::simd::with_level;
+
+    // Patch by patch and value by value, from the definition.
+    fn expected(pixels: &[u8], width: usize, height: usize, patch_px: usize) -> Vec<f32> {
+        let (mean, std) = ([0.48_f32, 0.45, 0.4], [0.26_f32, 0.27, 0.28]);
+        let (rows, columns) = grid(width, height, patch_px);
+        let mut values = Vec::new();
+        for patch in 0..rows * columns {
+            for inside in 0..patch_px * patch_px {
+                let y = patch / columns * patch_px + inside / patch_px;
+                let x = patch % columns * patch_px + inside % patch_px;
+                for channel in 0..3 {
+                    let scaled = if y < height && x < width {
+                        f32::from(pixels[(y * width + x) * 3 + channel]) * (1.0 / 255.0)
+                    } else {
+                        PADDING_SCALED
+                    };
+                    values.push((scaled - mean[channel]) / std[channel]);
+                }
+            }
+        }
+        values
+    }
+
+    #[test]
+    fn every_byte_of_the_output_is_written_at_every_level() {
+        let normaliser = Normaliser::new([0.48, 0.45, 0.4], [0.26, 0.27, 0.28]);
+        // The last is large enough to be split over threads and streamed, from an unaligned start too.
+        for (width, height, patch_px) in
+            [(1, 1, 1), (7, 5, 3), (40, 40, 40), (41, 39, 14), (30, 200, 64), (901, 1003, 40)]
+        {
+            let pixels: Vec<u8> = (0..width * height * 3)
+                .map(|at: usize| (at.wrapping_mul(2_654_435_761) >> 9) as u8)
+                .collect();
+            let float = expected(&pixels, width, height, patch_px);
+            let bf16: Vec<u16> = float.iter().map(|&value| u16::from_f32(value)).collect();
+            for level in Level::available() {
+                let write = |transport, out: &mut [u8]| {
+                    with_level(level, || {
+                        patchify(&normaliser, &pixels, width, height, patch_px, transport, out)
+                    })
+                    .expect("level")
+                    .expect("sizes");
+                };
+                let mut out = vec![0xaa55_u16; bf16.len() + 1];
+                write(Transport::Bf16, bytemuck::cast_slice_mut(&mut out[1..]));
+                assert!(out[1..] == bf16, "{level} {width} x {height} / {patch_px}");
+                let mut out = vec![f32::NAN; float.len() + 1];
+                write(Transport::Float32, bytemuck::cast_slice_mut(&mut out[1..]));
+                assert!(out[1..] == float, "{level} {width} x {height} / {patch_px}");
+            }
+        }
     }
 }

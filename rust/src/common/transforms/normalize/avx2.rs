@@ -22,31 +22,56 @@ fn vectors(values: [f32; 3], step: usize) -> [__m256; 3] {
     })
 }
 
-// Calls `block(channel of the first value, even bytes, odd bytes) -> 16 bfloat16` for the whole blocks of a
-// line, and takes the rest from the table.
-macro_rules! bf16_line {
-    ($bytes:expr, $out:expr, $table:expr, $block:expr) => {{
-        let (blocks, rest) = $bytes.as_chunks::<BF16_BLOCK>();
-        let (out_blocks, out_rest) = $out.as_chunks_mut::<BF16_BLOCK>();
-        let mut channel = 0;
-        for (block, out) in blocks.iter().zip(out_blocks) {
-            // SAFETY: the load reads the 16 bytes of `block`.
-            let pairs = _mm256_cvtepu16_epi32(unsafe { _mm_loadu_si128(block.as_ptr().cast()) });
-            let even = _mm256_cvtepi32_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(0xff)));
-            let odd = _mm256_cvtepi32_ps(_mm256_srli_epi32::<8>(pairs));
-            let values = $block(channel, even, odd);
-            // SAFETY: the store writes the 16 values of `out`.
-            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), values) };
-            channel = (channel + BF16_BLOCK) % 3;
+// Writes `block(first channel, bytes)` for all of a line, `$len` values each. Three blocks are whole pixels, so
+// the channels are known when this is compiled, and the constants stay in registers. The last block overlaps
+// the one before it; lines shorter than a block come from the table.
+macro_rules! line {
+    ($bytes:expr, $out:expr, $len:expr, $channels:expr, $table:expr, $block:expr) => {{
+        let (bytes, out) = ($bytes, $out);
+        let [first, second, third] = $channels;
+        let (triples, rest) = bytes.as_chunks::<{ 3 * $len }>();
+        let (out_triples, _) = out.as_chunks_mut::<{ 3 * $len }>();
+        for (bytes, out) in triples.iter().zip(out_triples) {
+            let ([bytes0, bytes1, bytes2], _) = bytes.as_chunks::<$len>() else { continue };
+            let ([out0, out1, out2], _) = out.as_chunks_mut::<$len>() else { continue };
+            $block(first, bytes0, out0);
+            $block(second, bytes1, out1);
+            $block(third, bytes2, out2);
         }
-        look_up_line($table, channel, rest, out_rest);
+        let mut at = bytes.len() - rest.len();
+        for channel in [first, second] {
+            if let (Some((bytes, _)), Some((out, _))) =
+                (bytes[at..].split_first_chunk::<$len>(), out[at..].split_first_chunk_mut::<$len>())
+            {
+                $block(channel, bytes, out);
+                at += $len;
+            }
+        }
+        if at < bytes.len() {
+            match (bytes.split_last_chunk::<$len>(), out.split_last_chunk_mut::<$len>()) {
+                (Some((before, bytes)), Some((_, out))) => $block(before.len() % 3, bytes, out),
+                _ => look_up_line($table, 0, bytes, out),
+            }
+        }
     }};
 }
 
-// High halves of 32-bit lanes, even and odd ones, in turn.
+/// Writes 16 bytes as bfloat16, given what becomes of even and odd values as floats.
 #[target_feature(enable = "avx2")]
-fn interleave_high(even: __m256i, odd: __m256i) -> __m256i {
-    _mm256_blend_epi16::<0b1010_1010>(_mm256_srli_epi32::<16>(even), odd)
+#[inline]
+fn bf16_block(
+    bytes: &[u8; BF16_BLOCK],
+    out: &mut [u16; BF16_BLOCK],
+    bits: impl FnOnce(__m256, __m256) -> (__m256i, __m256i),
+) {
+    // SAFETY: the load reads the 16 bytes of the array.
+    let pairs = _mm256_cvtepu16_epi32(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
+    let even = _mm256_cvtepi32_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(0xff)));
+    let odd = _mm256_cvtepi32_ps(_mm256_srli_epi32::<8>(pairs));
+    let (even, odd) = bits(even, odd);
+    let values = _mm256_blend_epi16::<0b1010_1010>(_mm256_srli_epi32::<16>(even), odd);
+    // SAFETY: the store writes the 16 values of the array.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), values) };
 }
 
 /// One fused multiply-add, rounded half up.
@@ -60,14 +85,16 @@ pub(super) fn fused_bf16(
 ) {
     let (scale, offset) = (vectors(affine.scale, 2), vectors(affine.offset, 2));
     let half = _mm256_set1_epi32(0x8000);
-    let block = |channel: usize, even: __m256, odd: __m256| {
+    let block = |channel: usize, bytes: &[u8; BF16_BLOCK], out: &mut [u16; BF16_BLOCK]| {
         let next = (channel + 1) % 3;
-        let even = _mm256_castps_si256(_mm256_fmadd_ps(even, scale[channel], offset[channel]));
-        let odd = _mm256_castps_si256(_mm256_fmadd_ps(odd, scale[next], offset[next]));
-        interleave_high(_mm256_add_epi32(even, half), _mm256_add_epi32(odd, half))
+        bf16_block(bytes, out, |even, odd| {
+            let even = _mm256_castps_si256(_mm256_fmadd_ps(even, scale[channel], offset[channel]));
+            let odd = _mm256_castps_si256(_mm256_fmadd_ps(odd, scale[next], offset[next]));
+            (_mm256_add_epi32(even, half), _mm256_add_epi32(odd, half))
+        });
     };
     for (bytes, out) in lines.zip(out, out_stride) {
-        bf16_line!(bytes, out, table, block);
+        line!(bytes, out, BF16_BLOCK, [0, 1, 2], table, block);
     }
 }
 
@@ -104,13 +131,15 @@ pub(super) fn exact_bf16(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [u
         let last = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
         _mm256_add_epi32(bits, _mm256_add_epi32(last, _mm256_set1_epi32(0x7fff)))
     };
-    let block = |channel: usize, even: __m256, odd: __m256| {
-        let even = exact.normalize(channel, even);
-        let odd = exact.normalize((channel + 1) % 3, odd);
-        interleave_high(round(even), round(odd))
+    let block = |channel: usize, bytes: &[u8; BF16_BLOCK], out: &mut [u16; BF16_BLOCK]| {
+        bf16_block(bytes, out, |even, odd| {
+            let even = exact.normalize(channel, even);
+            let odd = exact.normalize((channel + 1) % 3, odd);
+            (round(even), round(odd))
+        });
     };
     for (bytes, out) in lines.zip(out, out_stride) {
-        bf16_line!(bytes, out, &normaliser.bf16, block);
+        line!(bytes, out, BF16_BLOCK, [0, 1, 2], &normaliser.bf16, block);
     }
 }
 
@@ -118,18 +147,14 @@ pub(super) fn exact_bf16(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [u
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn exact_f32(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [f32], out_stride: usize) {
     let exact = Exact::new(normaliser, 1);
+    let block = |channel: usize, bytes: &[u8; F32_BLOCK], out: &mut [f32; F32_BLOCK]| {
+        // SAFETY: the load reads the 8 bytes of the array.
+        let bytes = unsafe { _mm_loadl_epi64(bytes.as_ptr().cast()) };
+        let values = exact.normalize(channel, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
+        // SAFETY: the store writes the 8 values of the array.
+        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), values) };
+    };
     for (bytes, out) in lines.zip(out, out_stride) {
-        let (blocks, rest) = bytes.as_chunks::<F32_BLOCK>();
-        let (out_blocks, out_rest) = out.as_chunks_mut::<F32_BLOCK>();
-        let mut channel = 0;
-        for (block, out) in blocks.iter().zip(out_blocks) {
-            // SAFETY: the load reads the 8 bytes of `block`.
-            let bytes = unsafe { _mm_loadl_epi64(block.as_ptr().cast()) };
-            let values = exact.normalize(channel, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
-            // SAFETY: the store writes the 8 values of `out`.
-            unsafe { _mm256_storeu_ps(out.as_mut_ptr(), values) };
-            channel = (channel + F32_BLOCK) % 3;
-        }
-        look_up_line(&normaliser.float, channel, rest, out_rest);
+        line!(bytes, out, F32_BLOCK, [0, 2, 1], &normaliser.float, block);
     }
 }

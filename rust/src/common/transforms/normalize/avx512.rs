@@ -25,34 +25,44 @@ fn vectors(values: [f32; 3], step: usize) -> [__m512; 3] {
     by_channel(values, step).map(|lanes| unsafe { _mm512_loadu_ps(lanes.as_ptr()) })
 }
 
-// Calls `block(channel of the first value, even bytes, odd bytes) -> 32 bfloat16` for all of a line.
-macro_rules! bf16_line {
-    ($bytes:expr, $out:expr, $block:expr) => {{
-        let (bytes, out): (&[u8], &mut [u16]) = ($bytes, $out);
-        let mut channel = 0;
+// Writes `block(first channel, bytes)` for all of a line, `$len` values each, the last masked. Three blocks are
+// whole pixels, so the channels are known when this is compiled, and the constants stay in registers.
+macro_rules! line {
+    ($bytes:expr, $out:expr, $len:expr, $channels:expr, $block:expr) => {{
+        let (bytes, out) = ($bytes, $out);
+        let [first, second, third] = $channels;
         let mut at = 0;
-        while at < bytes.len() {
-            let len = (bytes.len() - at).min(BF16_BLOCK);
-            let mask: __mmask32 = u32::MAX >> (BF16_BLOCK - len);
-            // SAFETY: the mask keeps the load to the `len` bytes and the store to the `len` values from `at`
-            // on, and both slices hold them: they are equally long.
-            unsafe {
-                let block = _mm256_maskz_loadu_epi8(mask, bytes.as_ptr().add(at).cast());
-                let pairs = _mm512_cvtepu16_epi32(block);
-                let even = _mm512_cvtepi32_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(0xff)));
-                let odd = _mm512_cvtepi32_ps(_mm512_srli_epi32::<8>(pairs));
-                _mm512_mask_storeu_epi16(out.as_mut_ptr().add(at).cast(), mask, $block(channel, even, odd));
+        while at + 3 * $len <= bytes.len() {
+            $block(first, &bytes[at..at + $len], &mut out[at..at + $len]);
+            $block(second, &bytes[at + $len..at + 2 * $len], &mut out[at + $len..at + 2 * $len]);
+            $block(third, &bytes[at + 2 * $len..at + 3 * $len], &mut out[at + 2 * $len..at + 3 * $len]);
+            at += 3 * $len;
+        }
+        for channel in $channels {
+            let end = bytes.len().min(at + $len);
+            if at < end {
+                $block(channel, &bytes[at..end], &mut out[at..end]);
             }
-            at += len;
-            channel = (channel + BF16_BLOCK) % 3;
+            at = end;
         }
     }};
 }
 
-// High halves of 32-bit lanes, even and odd ones, in turn.
-#[target_feature(enable = "avx512f,avx512bw")]
-fn interleave_high(even: __m512i, odd: __m512i) -> __m512i {
-    _mm512_mask_blend_epi16(ODD_WORDS, _mm512_srli_epi32::<16>(even), odd)
+/// Writes up to 32 bytes as bfloat16, given what becomes of even and odd values as floats.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[inline]
+fn bf16_block(bytes: &[u8], out: &mut [u16], bits: impl FnOnce(__m512, __m512) -> (__m512i, __m512i)) {
+    let len = bytes.len().min(out.len()).min(BF16_BLOCK);
+    let mask: __mmask32 = ((1_u64 << len) - 1) as u32;
+    // SAFETY: the mask keeps the load to `len` bytes, which the slice holds.
+    let block = unsafe { _mm256_maskz_loadu_epi8(mask, bytes.as_ptr().cast()) };
+    let pairs = _mm512_cvtepu16_epi32(block);
+    let even = _mm512_cvtepi32_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(0xff)));
+    let odd = _mm512_cvtepi32_ps(_mm512_srli_epi32::<8>(pairs));
+    let (even, odd) = bits(even, odd);
+    let values = _mm512_mask_blend_epi16(ODD_WORDS, _mm512_srli_epi32::<16>(even), odd);
+    // SAFETY: the mask keeps the store to `len` values, which the slice holds.
+    unsafe { _mm512_mask_storeu_epi16(out.as_mut_ptr().cast(), mask, values) };
 }
 
 /// One fused multiply-add, rounded half up.
@@ -60,14 +70,16 @@ fn interleave_high(even: __m512i, odd: __m512i) -> __m512i {
 pub(super) fn fused_bf16(affine: Affine, lines: Lines<'_>, out: &mut [u16], out_stride: usize) {
     let (scale, offset) = (vectors(affine.scale, 2), vectors(affine.offset, 2));
     let half = _mm512_set1_epi32(0x8000);
-    let block = |channel: usize, even: __m512, odd: __m512| {
+    let block = |channel: usize, bytes: &[u8], out: &mut [u16]| {
         let next = (channel + 1) % 3;
-        let even = _mm512_castps_si512(_mm512_fmadd_ps(even, scale[channel], offset[channel]));
-        let odd = _mm512_castps_si512(_mm512_fmadd_ps(odd, scale[next], offset[next]));
-        interleave_high(_mm512_add_epi32(even, half), _mm512_add_epi32(odd, half))
+        bf16_block(bytes, out, |even, odd| {
+            let even = _mm512_castps_si512(_mm512_fmadd_ps(even, scale[channel], offset[channel]));
+            let odd = _mm512_castps_si512(_mm512_fmadd_ps(odd, scale[next], offset[next]));
+            (_mm512_add_epi32(even, half), _mm512_add_epi32(odd, half))
+        });
     };
     for (bytes, out) in lines.zip(out, out_stride) {
-        bf16_line!(bytes, out, block);
+        line!(bytes, out, BF16_BLOCK, [0, 2, 1], block);
     }
 }
 
@@ -104,13 +116,15 @@ pub(super) fn exact_bf16(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [u
         let last = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
         _mm512_add_epi32(bits, _mm512_add_epi32(last, _mm512_set1_epi32(0x7fff)))
     };
-    let block = |channel: usize, even: __m512, odd: __m512| {
-        let even = exact.normalize(channel, even);
-        let odd = exact.normalize((channel + 1) % 3, odd);
-        interleave_high(round(even), round(odd))
+    let block = |channel: usize, bytes: &[u8], out: &mut [u16]| {
+        bf16_block(bytes, out, |even, odd| {
+            let even = exact.normalize(channel, even);
+            let odd = exact.normalize((channel + 1) % 3, odd);
+            (round(even), round(odd))
+        });
     };
     for (bytes, out) in lines.zip(out, out_stride) {
-        bf16_line!(bytes, out, block);
+        line!(bytes, out, BF16_BLOCK, [0, 2, 1], block);
     }
 }
 
@@ -118,21 +132,17 @@ pub(super) fn exact_bf16(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [u
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(super) fn exact_f32(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [f32], out_stride: usize) {
     let exact = Exact::new(normaliser, 1);
-    for (bytes, out) in lines.zip(out, out_stride) {
-        let mut channel = 0;
-        let mut at = 0;
-        while at < bytes.len() {
-            let len = (bytes.len() - at).min(F32_BLOCK);
-            let mask: __mmask16 = u16::MAX >> (F32_BLOCK - len);
-            // SAFETY: the mask keeps the load to the `len` bytes and the store to the `len` values from `at`
-            // on, and both slices hold them: they are equally long.
-            unsafe {
-                let block = _mm_maskz_loadu_epi8(mask, bytes.as_ptr().add(at).cast());
-                let values = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(block));
-                _mm512_mask_storeu_ps(out.as_mut_ptr().add(at), mask, exact.normalize(channel, values));
-            }
-            at += len;
-            channel = (channel + F32_BLOCK) % 3;
+    let block = |channel: usize, bytes: &[u8], out: &mut [f32]| {
+        let len = bytes.len().min(out.len()).min(F32_BLOCK);
+        let mask: __mmask16 = ((1_u32 << len) - 1) as u16;
+        // SAFETY: the mask keeps the load to `len` bytes and the store to `len` values, which the slices hold.
+        unsafe {
+            let block = _mm_maskz_loadu_epi8(mask, bytes.as_ptr().cast());
+            let values = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(block));
+            _mm512_mask_storeu_ps(out.as_mut_ptr(), mask, exact.normalize(channel, values));
         }
+    };
+    for (bytes, out) in lines.zip(out, out_stride) {
+        line!(bytes, out, F32_BLOCK, [0, 1, 2], block);
     }
 }
