@@ -87,7 +87,10 @@ impl Image<'_> {
         let patch_len = self.patch_px * self.patch_px * 3;
         let is_streamed =
             size_of_val(out) >= SMALLEST_STREAMED_BYTES && patch_len * size_of::<T>() <= LARGEST_STAGED_BYTES;
-        let stage = || is_streamed.then(|| (vec![T::zeroed(); patch_len], Streamer::new(self.level)));
+        let stage = || {
+            let streamer = Streamer::for_level(self.level).filter(|_| is_streamed)?;
+            Some((vec![T::zeroed(); patch_len], streamer))
+        };
         let write = |stage: &mut Option<(Vec<T>, Streamer)>, row: usize, out: &mut [T]| {
             for (column, out) in out.chunks_exact_mut(patch_len).enumerate() {
                 match stage {
