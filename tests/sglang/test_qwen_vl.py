@@ -144,3 +144,45 @@ def test_the_class_says_which_backend_is_meant() -> None:
 
     assert checkpoint_parameters(Qwen2VLImageProcessor())["backend"] == "torchvision"
     assert checkpoint_parameters(Qwen2VLImageProcessorPil())["backend"] == "pil"
+
+
+def test_pad_sentinels_are_sglangs() -> None:
+    from sglang.srt.managers.schedule_batch import Modality, MultimodalDataItem
+
+    from sglang_mm_ray.sglang.processor_output import pad_values
+
+    for content_hash in (0, 1, 0xBA7816BF8F01CFEA, 2**64 - 1):
+        item = MultimodalDataItem(modality=Modality.IMAGE)
+        item.set_hash(content_hash)
+        assert pad_values(content_hash) == item.pad_values
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_processor_output_dicts_give_the_same_request_as_raw_images(reference: Any, count: int) -> None:
+    import torch
+
+    import sglang_mm_ray as smr
+    from sglang_mm_ray.sglang.processor_output import pad_values, qwen_vl_processor_output
+    from sglang_mm_ray.sglang.qwen_vl import checkpoint_parameters
+
+    files = [path.read_bytes() for path in PHOTOS[:count]]
+    prompt = _prompt(count)
+    parameters = checkpoint_parameters(_Processor().image_processor)
+    with smr.PreprocessPool(model="qwen_vl", parameters=parameters, transport="float32") as pool:
+        images = pool.preprocess(files)
+        ids, entry = qwen_vl_processor_output(images, prompt, image_token_id=IMAGE)
+        expected, found = _run(reference, files, prompt), _run(reference, [entry], ids)
+        hashes = [image.content_hash for image in images]
+        assert found.input_ids == expected.input_ids == ids
+        assert torch.equal(found.mrope_positions, expected.mrope_positions)
+        assert torch.equal(found.mrope_position_delta, expected.mrope_position_delta)
+        assert [item.offsets for item in found.mm_items] == [item.offsets for item in expected.mm_items]
+        for ours, theirs in zip(found.mm_items, expected.mm_items, strict=True):
+            assert torch.equal(ours.feature, theirs.feature)
+            assert torch.equal(ours.image_grid_thw.reshape(-1), theirs.image_grid_thw.reshape(-1))
+        # Every image has sentinels of its own, those of its content hash.
+        for content_hash, item in zip(hashes, found.mm_items, strict=True):
+            [(start, end)] = item.offsets
+            expected_span = [pad_values(content_hash)[at % 4] for at in range(end + 1 - start)]
+            assert found.padded_input_ids[start : end + 1] == expected_span
+        del images
