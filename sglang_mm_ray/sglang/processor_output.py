@@ -1,8 +1,8 @@
 """`processor_output` dicts: preprocessed images for `Engine.generate`, without any change to a server.
 
-SGLang takes one dict for all images of a request, and images bundled in it would share one pad sentinel if the
-dict carried a hash. So the dict carries the padded token ids, the offsets and the M-RoPE positions, and a hash
-only where there is one image; SGLang hashes the features of several itself.
+SGLang takes one dict for all images of a request, and images bundled in it would share one pad sentinel if
+the dict carried a hash. So the dict carries the padded token ids, the offsets and the M-RoPE positions, and a
+hash only where there is one image; SGLang hashes the features of several itself.
 """
 
 from __future__ import annotations
