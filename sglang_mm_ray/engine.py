@@ -35,6 +35,8 @@ class _Call:
     busy_s: float = 0.0
     arrived: float = field(default_factory=time.perf_counter)
     resolve_s: dict[int, float] = field(default_factory=dict)
+    fetches: dict[int, Callable[[], object]] = field(default_factory=dict)
+    """What gives up each fetch of the call; true if that was in time."""
 
 
 class Engine:
@@ -80,6 +82,9 @@ class Engine:
                 if source.exact:
                     # The caller's side hashed what it holds; who may send batches may be believed.
                     self._accept(call, index, self._processor.resolved(source))
+                elif source.kind == "url":
+                    # A slow server may hold a fetch for long, but none of the threads that read.
+                    self._fetch(call, index, source)
                 else:
                     self._fetchers.submit(self._resolve, call, index, source)
             call.done.wait()
@@ -128,6 +133,22 @@ class Engine:
                 self._running.pop(reader, None)
         call.resolve_s[index] = time.perf_counter() - started
         self._accept(call, index, resolved)
+
+    def _fetch(self, call: _Call, index: int, source: Source) -> None:
+        started = time.perf_counter()
+
+        def done(resolved: Resolved | PreprocessError) -> None:
+            call.resolve_s[index] = time.perf_counter() - started
+            self._accept(call, index, resolved)
+
+        call.fetches[index] = self._processor.start_fetch(source, done)
+        if call.cancelled:
+            self._give_up_fetches(call)
+
+    def _give_up_fetches(self, call: _Call) -> None:
+        for index, give_up in list(call.fetches.items()):
+            if give_up():
+                self._settle(call, index, _cancelled())
 
     def _accept(self, call: _Call, index: int, resolved: Resolved | PreprocessError) -> None:
         if isinstance(resolved, PreprocessError):
@@ -228,6 +249,7 @@ class Engine:
             if call is None:
                 return False
             call.cancelled = True
+        self._give_up_fetches(call)
         return True
 
     def close(self) -> None:

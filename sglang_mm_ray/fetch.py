@@ -11,7 +11,9 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import heapq
 import http.client
+import itertools
 import os
 import socket
 import ssl
@@ -92,6 +94,38 @@ class _Slots:
         return awake
 
 
+class _Deadlines:
+    """Calls back for each job whose time has run out, on one thread that starts with the first job.
+
+    A thread that hangs in a name server, or a queue, must not keep an answer from its caller.
+    """
+
+    def __init__(self, expire: Callable[[_Job], None]) -> None:
+        self._expire = expire
+        self._heap: list[tuple[float, int, _Job]] = []
+        self._count = itertools.count()
+        self._changed = threading.Condition()
+        self._started = False
+
+    def add(self, job: _Job) -> None:
+        with self._changed:
+            heapq.heappush(self._heap, (job.deadline, next(self._count), job))
+            if not self._started:
+                self._started = True
+                threading.Thread(target=self._run, name="sglang-mm-ray-deadlines", daemon=True).start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._heap or self._heap[0][0] > time.monotonic():
+                    self._changed.wait(self._heap[0][0] - time.monotonic() if self._heap else None)
+                _, _, job = heapq.heappop(self._heap)
+            self._expire(job)
+            # Not to be kept alive until the next deadline.
+            del job
+
+
 class Fetcher:
     """Fetches URLs under one policy, for all threads of a process.
 
@@ -112,6 +146,7 @@ class Fetcher:
             policy.max_connections, thread_name_prefix="sglang-mm-ray-fetch"
         )
         self._slots = _Slots(policy.max_connections_per_host)
+        self._deadlines = _Deadlines(lambda job: self._answer(job, error=TimeoutError()))
         self._idle: dict[tuple[str, str, int], list[Connection]] = {}
         self._idle_lock = threading.Lock()
         self._closed = False
@@ -125,23 +160,17 @@ class Fetcher:
             LimitExceeded: more bytes than the policy allows.
             InvalidArgument: not a URL.
         """
-        limit_s = self._policy.fetch_timeout_s
-        limit_s = limit_s if timeout_s is None else min(limit_s, timeout_s)
-        future = self.submit(url, limit_s)
-        try:
-            return future.result(limit_s)
-        except (concurrent.futures.TimeoutError, TimeoutError):
-            future.cancel()
-            raise _timed_out(limit_s) from None
+        return self.submit(url, timeout_s).result()
 
     def submit(self, url: str, timeout_s: float | None = None) -> concurrent.futures.Future[bytes]:
-        """Starts a fetch; the future holds what `fetch` returns or raises.
+        """Starts a fetch; the future holds what `fetch` returns or raises, by its deadline at the latest.
 
-        A fetch that still waits for its host when its time runs out fails when its turn comes.
+        Cancelling the future gives up the fetch's place. It holds no thread while it waits for its host.
         """
         limit_s = self._policy.fetch_timeout_s
         limit_s = limit_s if timeout_s is None else min(limit_s, timeout_s)
         job = _Job(parse_target(url, self._policy), time.monotonic() + limit_s)
+        self._deadlines.add(job)
         self._start(job)
         return job.future
 
@@ -159,13 +188,12 @@ class Fetcher:
         try:
             self._threads.submit(self._hop, job)
         except RuntimeError:
-            with contextlib.suppress(concurrent.futures.InvalidStateError):
-                job.future.set_exception(FetchError("the fetcher is closed"))
+            self._answer(job, error=FetchError("the fetcher is closed"))
 
     def _hop(self, job: _Job) -> None:
         """One request of a job; a redirect starts another hop, so that its host's queue holds no thread."""
         try:
-            if job.future.cancelled():
+            if job.future.done():
                 self._release(job)
                 return
             remaining_s(job.deadline)
@@ -189,9 +217,11 @@ class Fetcher:
                 return
             if answer.status != http.client.OK:
                 raise FetchError(f"the server answered {answer.status}", status=answer.status)
-            self._finish(job, answer.body)
+            self._release(job)
+            self._answer(job, answer.body)
         except Exception as error:
-            self._fail(job, error)
+            self._release(job)
+            self._answer(job, error=error)
 
     def _exchange(self, job: _Job, connection: Connection | None) -> Answer:
         if connection is not None:
@@ -269,16 +299,13 @@ class Fetcher:
         for following in self._slots.give_all(job):
             self._start(following)
 
-    def _finish(self, job: _Job, body: bytes) -> None:
-        self._release(job)
-        # It may have been cancelled meanwhile.
+    def _answer(self, job: _Job, body: bytes = b"", error: Exception | None = None) -> None:
+        # It may have been cancelled, or its time may have run out, meanwhile.
         with contextlib.suppress(concurrent.futures.InvalidStateError):
-            job.future.set_result(body)
-
-    def _fail(self, job: _Job, error: Exception) -> None:
-        self._release(job)
-        with contextlib.suppress(concurrent.futures.InvalidStateError):
-            job.future.set_exception(self._translated(error))
+            if error is None:
+                job.future.set_result(body)
+            else:
+                job.future.set_exception(self._translated(error))
 
     def _translated(self, error: Exception) -> Exception:
         # Texts of lower layers may quote the URL or an address; the type says enough.

@@ -11,7 +11,7 @@ from . import _core
 from .config import PoolConfig
 from .errors import InternalError, PreprocessError, UnsupportedFormat, limit_exceeded
 from .messages import Failure, ImageFacts
-from .sources import Resolved, Source, resolve
+from .sources import Resolved, Source, resolve, start_fetch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,6 +67,12 @@ class Processor:
         except Exception as error:
             reason = str(error).strip().splitlines() or [""]
             return InternalError(f"reading {source.label}: {type(error).__name__}: {reason[0]}")
+
+    def start_fetch(
+        self, source: Source, done: Callable[[Resolved | PreprocessError], None]
+    ) -> Callable[[], object]:
+        """As `resolve` for a URL, without blocking; see `sources.start_fetch`."""
+        return start_fetch(source, self._policy, done)
 
     def process(self, resolved: Resolved) -> Outcome:
         """Decodes, resizes and patchifies one image."""

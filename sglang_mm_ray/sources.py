@@ -29,10 +29,19 @@ import numpy as np
 
 from . import data_url, files
 from ._core import common
-from .errors import InvalidArgument, PreprocessError, SourceRefused, limit_exceeded, with_context
+from .errors import (
+    InternalError,
+    InvalidArgument,
+    PreprocessError,
+    SourceRefused,
+    limit_exceeded,
+    with_context,
+)
 from .policy import SourcePolicy
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from numpy.typing import NDArray
 
     from .fetch import Fetcher
@@ -240,6 +249,43 @@ def resolve(
         raise with_context(error, source=source.label) from None
 
 
+def start_fetch(
+    source: Source,
+    policy: SourcePolicy,
+    done: Callable[[Resolved | PreprocessError], None],
+    *,
+    fetcher: Fetcher | None = None,
+) -> Callable[[], object]:
+    """As `resolve` for a source of kind `url`, without blocking; returns what gives it up.
+
+    `done` is called once, on a thread of the fetcher or on the caller's, with what came of it; not called
+    if it was given up in time. A slow server so holds a fetch, but no thread of whoever waits for it.
+    """
+
+    def fail(error: PreprocessError) -> None:
+        done(with_context(error, source=source.label))
+
+    def finish(future: Future[bytes]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            data = future.result()
+            done(Resolved(data, None, bytes(common.content_digest(data))))
+        elif isinstance(error, PreprocessError):
+            fail(error)
+        else:
+            fail(InternalError(f"fetching failed ({type(error).__name__})"))
+
+    try:
+        future = _fetcher(policy, fetcher).submit(source.payload)
+    except PreprocessError as error:
+        fail(error)
+        return lambda: None
+    future.add_done_callback(finish)
+    return future.cancel
+
+
 def _resolve(
     source: Source, policy: SourcePolicy, fetcher: Fetcher | None, get: Callable[[Any], object] | None
 ) -> Resolved:
@@ -274,10 +320,14 @@ def _read(source: Source, policy: SourcePolicy, fetcher: Fetcher | None) -> Enco
         return data_url.decode_base64(payload, policy.max_input_bytes)
     if source.kind == "path":
         return files.read_beneath(payload, policy.allowed_roots, policy.max_input_bytes)
+    return _fetcher(policy, fetcher).fetch(payload)
+
+
+def _fetcher(policy: SourcePolicy, fetcher: Fetcher | None) -> Fetcher:
     if not policy.allowed_schemes:
         raise SourceRefused("URLs are not fetched; see SourcePolicy.allowed_schemes")
     if fetcher is None:
         from .fetch import shared_fetcher
 
         fetcher = shared_fetcher(policy)
-    return fetcher.fetch(payload)
+    return fetcher

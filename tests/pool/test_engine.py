@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from misbehaving_server import MisbehavingServer
 from pooling import patches, photo, png
 
 from sglang_mm_ray.config import PoolConfig
 from sglang_mm_ray.engine import Engine
-from sglang_mm_ray.errors import DecodeError, InternalError, PoolOverloaded
+from sglang_mm_ray.errors import DecodeError, FetchError, InternalError, PoolOverloaded, SourceRefused
 from sglang_mm_ray.messages import BatchReply, BatchRequest, Failure, ImageFacts
+from sglang_mm_ray.policy import SourcePolicy
 from sglang_mm_ray.process import Outcome
 from sglang_mm_ray.sources import Resolved, Source, classify
 
@@ -259,3 +262,39 @@ def test_many_threads_few_keys_and_a_small_cache(make: Callable[..., Engine]) ->
     counters = engine.cache_counters()
     assert counters["images"] <= 4 and counters["bytes"] <= counters["capacity_bytes"]
     assert counters["evictions"] > 0
+
+
+class TestUrls:
+    @pytest.fixture
+    def server(self) -> Iterator[MisbehavingServer]:
+        server = MisbehavingServer()
+        yield server
+        server.close()
+
+    def policy(self, server: MisbehavingServer, **fields: Any) -> SourcePolicy:
+        network = {"allowed_ports": (server.port,), "allowed_private_networks": ("127.0.0.0/8",)}
+        return SourcePolicy(**{**network, **fields})
+
+    def test_slow_servers_hold_up_no_other_source(
+        self, make: Callable[..., Engine], server: MisbehavingServer
+    ) -> None:
+        engine = make(fetch_threads=2, policy=self.policy(server))
+        slow = Running(engine, batch("slow", [server.url(f"hang/{index}") for index in range(64)]))
+        started = time.monotonic()
+        reply, _ = engine.run(batch("text", [base64.b64encode(png(photo(1))).decode()]))
+        assert isinstance(reply.outcomes[0], ImageFacts) and time.monotonic() - started < 5
+        engine.cancel("slow")
+        outcomes = slow.wait()[0].outcomes
+        assert all(isinstance(outcome, Failure) for outcome in outcomes)
+        assert time.monotonic() - started < 10
+
+    def test_a_refused_or_failed_url_is_a_failure_of_its_own(
+        self, make: Callable[..., Engine], server: MisbehavingServer
+    ) -> None:
+        engine = make(policy=self.policy(server))
+        urls = [server.url("status/404") + "?sig=SECRET", "http://10.0.0.1/", server.url("ok")]
+        reply, _ = engine.run(batch("urls", urls))
+        errors = [outcome.error for outcome in reply.outcomes if isinstance(outcome, Failure)]
+        # What the third one fetches is no image.
+        assert [type(error) for error in errors] == [FetchError, SourceRefused, DecodeError]
+        assert "SECRET" not in f"{errors[0]} {vars(errors[0])}"
