@@ -80,6 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the subcommand; returns the exit code."""
     inputs = find_images(arguments.paths)
     summary = Summary(arguments.out, len(inputs.sources), inputs.skipped)
+    if sys.stderr.isatty() and not arguments.quiet:
+        print("connecting to the pool, or starting one ...", file=sys.stderr)
     start = time.monotonic()
     with _open_pool(arguments, inputs) as pool:
         summary.start_s = time.monotonic() - start
@@ -210,6 +212,7 @@ def _note_the_rest(writer: ShardWriter, inputs: Inputs) -> None:
 def _print(summary: Summary) -> None:
     skipped = f" ({summary.skipped_files} not named as images left out)" if summary.skipped_files else ""
     decoders = ", ".join(f"{name} {count}" for name, count in sorted(summary.decoders.items()))
+    plural = "" if summary.shards == 1 else "s"
     rows = [
         ["files", count_text(summary.files) + skipped],
         ["processed", count_text(summary.processed)],
@@ -217,7 +220,7 @@ def _print(summary: Summary) -> None:
         ["pixels", count_text(summary.pixels)],
         ["patches", count_text(summary.patches)],
         ["tokens", count_text(summary.tokens)],
-        ["bytes", f"{bytes_text(summary.stored_bytes)} in {summary.shards} shards"],
+        ["bytes", f"{bytes_text(summary.stored_bytes)} in {summary.shards} shard{plural}"],
         ["decoders", decoders or "-"],
         ["time", f"{summary.run_s:.2f} s, after {summary.start_s:.2f} s to start"],
         ["images/s", f"{summary.images_per_s:.1f}"],

@@ -1,0 +1,65 @@
+"""The README's tables of errors, of the source policy and of the subcommands say what the code says."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from sglang_mm_ray import errors
+from sglang_mm_ray.cli import build_parser
+from sglang_mm_ray.policy import SourcePolicy
+
+
+@pytest.fixture
+def section(root: Path):  # type: ignore[no-untyped-def]
+    text = (root / "README.md").read_text(encoding="utf-8")
+
+    def rows(title: str, heading: str) -> list[list[str]]:
+        body = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+        assert body
+        table = re.search(rf"^\| {heading} \|.*\n\|[ -|]+\n((?:\|.*\n)+)", body[1], re.MULTILINE)
+        assert table
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[1].splitlines()]
+
+    return rows
+
+
+def test_every_error_has_its_row(section) -> None:  # type: ignore[no-untyped-def]
+    rows = {row[0].strip("`"): row for row in section("Errors", "class")}
+    abstract = {"PreprocessError", "InputError"}
+    classes = {name for name in errors.__all__ if isinstance(getattr(errors, name), type)}
+    assert set(rows) == classes - abstract
+    for name, row in rows.items():
+        cls = getattr(errors, name)
+        assert row[1] == f"`{cls.code}`"
+        expected = "after a time-out" if name == "FetchError" else "yes" if cls.retriable else "no"
+        assert row[2] == expected
+
+
+def test_every_field_of_the_policy_has_its_row_and_default(section) -> None:  # type: ignore[no-untyped-def]
+    rows = {row[0].strip("`"): row[1] for row in section("Sources", "field")}
+    assert list(rows) == [field.name for field in dataclasses.fields(SourcePolicy)]
+    policy = SourcePolicy()
+    for name, shown in rows.items():
+        value = getattr(policy, name)
+        if name == "pillow_formats":
+            assert set(re.findall(r"[A-Z]\w+", shown)) <= set(value)
+        elif isinstance(value, tuple):
+            assert re.findall(r"[\w.]+", shown.replace("`", "")) == ([str(item) for item in value] or [shown])
+        elif shown.endswith("MiB"):
+            assert int(shown.split()[0]) << 20 == value
+        else:
+            assert float(shown.replace(",", "")) == value
+
+
+def test_every_subcommand_is_listed(section) -> None:  # type: ignore[no-untyped-def]
+    listed = {
+        word.split()[0]
+        for row in section("Command line", "command")
+        for word in re.findall(r"`([^`]+)`", row[0])
+    }
+    choices = next(action.choices for action in build_parser()._actions if action.dest == "command")
+    assert choices is not None and listed == set(choices)
