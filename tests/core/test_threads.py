@@ -1,180 +1,301 @@
-"""The core's own threads: how many, under which settings, after a fork, and without the GIL."""
+"""Threads, forks, the GIL, memory: how the core behaves as a guest in a Python process."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+import textwrap
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import images
 import numpy as np
 import pytest
+import reference
+from images import encode, scene
+from PIL import Image
 
-import sglang_mm_ray
 from sglang_mm_ray import _core
 
-PACKAGE = str(Path(sglang_mm_ray.__file__).parents[1])
-CORES = len(os.sched_getaffinity(0))
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+PRELUDE = """
+import io, json, os, resource, sys
+import numpy as np
+from PIL import Image
+from sglang_mm_ray import _core
+from sglang_mm_ray._core import common, inkling
+
+def jpeg(width_px, height_px):
+    y, x = np.mgrid[0:height_px, 0:width_px]
+    pixels = np.dstack([x * 3 + y, x ^ y, x * y // 7]).astype(np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "JPEG", quality=90)
+    return out.getvalue()
+
+def core_threads():
+    names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
+    return sum(name.startswith("mm-core-") for name in names)
+"""
 
 
-def run(code: str, **variables: str) -> Any:
-    """Runs code in a new process and returns what it printed, as JSON."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SGL_MM_RS_")}
+def run(script: str, timeout_s: float = 120.0, **environment: str) -> Any:
+    """What the script prints as JSON, run in a process of its own."""
+    code = PRELUDE + textwrap.dedent(script)
+    variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", **environment}
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**environment, "PYTHONPATH": PACKAGE, **variables},
         capture_output=True,
         text=True,
+        timeout=timeout_s,
+        env=variables,
         check=False,
-        timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-COUNT = """
-import json, os, time
-from pathlib import Path
-import numpy as np
-from sglang_mm_ray import _core
-{before}
-_core.processor("inkling").preprocess_rgb(np.zeros((64, 64, 3), np.uint8))
-def running():
-    names = [Path(f"/proc/self/task/{{task}}/comm").read_text() for task in os.listdir("/proc/self/task")]
-    return sum(name.startswith("mm-core") for name in names)
-threads, deadline_s = _core.build_info()["threads"], time.monotonic() + 20
-# A thread names itself when it first runs, which on a busy machine may be late.
-while running() < threads and time.monotonic() < deadline_s:
-    time.sleep(0.01)
-print(json.dumps([threads, running()]))
+def jpeg(width_px: int, height_px: int, seed: int = 0) -> bytes:
+    return encode(Image.fromarray(scene(width_px, height_px, seed)), "JPEG", quality=90)
+
+
+COUNT_THREADS = """
+    inkling.preprocess_images([jpeg(60, 40)] * 8, 14)
+    print(json.dumps([_core.build_info()["threads"], core_threads()]))
 """
 
 
-def test_the_variable_sets_the_number_that_really_run() -> None:
-    assert run(COUNT.format(before=""), SGL_MM_RS_THREADS="3") == [3, 3]
+def test_the_variable_sets_the_number_of_threads() -> None:
+    assert run(COUNT_THREADS, SGL_MM_RS_THREADS="3") == [3, 3]
 
 
-def test_by_default_there_are_as_many_as_cores_and_at_most_eight() -> None:
-    assert run(COUNT.format(before="")) == [min(8, CORES)] * 2
+def test_by_default_as_many_threads_as_cores_but_eight_at_most() -> None:
+    script = "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n" + textwrap.dedent(COUNT_THREADS)
+    assert run(script) == [1, 1]
+    cores = run("print(json.dumps(len(os.sched_getaffinity(0))))")
+    assert run(COUNT_THREADS) == [min(8, cores)] * 2
 
 
-@pytest.mark.parametrize("nonsense", ["", "0", "-1", "many", "1.5"])
-def test_nonsense_in_the_variable_is_ignored(nonsense: str) -> None:
-    assert run(COUNT.format(before=""), SGL_MM_RS_THREADS=nonsense) == [min(8, CORES)] * 2
+def test_a_budget_holds_and_the_variable_wins() -> None:
+    script = "_core.set_thread_budget(5)\n" + textwrap.dedent(COUNT_THREADS)
+    assert run(script) == [5, 5]
+    assert run(script, SGL_MM_RS_THREADS="2") == [2, 2]
 
 
-def test_fewer_cores_by_affinity_are_fewer_threads() -> None:
-    assert run(COUNT.format(before="os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})")) == [1, 1]
+def test_a_budget_that_comes_too_late_is_refused() -> None:
+    script = """
+    _core.set_thread_budget(2)
+    inkling.preprocess_images([jpeg(60, 40)], 14)
+    _core.set_thread_budget(2)
+    errors = []
+    for threads in (3, 0):
+        try:
+            _core.set_thread_budget(threads)
+        except _core.InvalidArgument as error:
+            errors.append(str(error))
+    print(json.dumps(errors))
+    """
+    late, zero = run(script)
+    assert "already runs 2 threads" in late and "at least 1" in zero
 
 
-def test_a_budget_counts_unless_the_variable_is_set() -> None:
-    assert run(COUNT.format(before="_core.set_thread_budget(2)")) == [2, 2]
-    assert run(COUNT.format(before="_core.set_thread_budget(2)"), SGL_MM_RS_THREADS="3") == [3, 3]
+def test_threads_that_cannot_start_are_an_error_and_no_crash() -> None:
+    script = """
+    data = jpeg(60, 40)
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (48 << 20), resource.RLIM_INFINITY))
+    try:
+        inkling.preprocess_images([data], 14)
+    except _core.InternalError as error:
+        print(json.dumps([str(error), isinstance(error, RuntimeError)]))
+    """
+    message, is_runtime_error = run(script, SGL_MM_RS_THREADS="200")
+    assert "cannot start the threads" in message and is_runtime_error
 
 
-def test_a_budget_after_the_first_image_is_refused() -> None:
-    late = """
-import json
-import numpy as np
-from sglang_mm_ray import _core
-_core.set_thread_budget(2)
-_core.processor("inkling").preprocess_rgb(np.zeros((64, 64, 3), np.uint8))
-_core.set_thread_budget(2)
-try:
-    _core.set_thread_budget(5)
-except _core.InvalidArgument as error:
-    print(json.dumps(str(error)))
-"""
-    assert "before the first image" in run(late)
-    with pytest.raises(_core.InvalidArgument, match="at least 1"):
-        _core.set_thread_budget(0)
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "while-working"])
+def test_a_fork_after_use_works(busy: bool) -> None:
+    script = f"""
+    import threading
+    datas = [jpeg(200 + at, 150) for at in range(8)]
+    want = [image[2].tobytes() for image in inkling.preprocess_images(datas, 14, 2.0, 2048)]
+    stop = threading.Event()
+    def work():
+        while not stop.is_set():
+            inkling.preprocess_images(datas, 14, 2.0, 2048)
+    worker = threading.Thread(target=work, daemon=True)
+    if {busy}:
+        worker.start()
+    same = True
+    for _ in range(8):
+        child = os.fork()
+        if child == 0:
+            got = [image[2].tobytes() for image in inkling.preprocess_images(datas, 14, 2.0, 2048)]
+            os._exit(0 if got == want and core_threads() > 0 else 1)
+        same &= os.waitpid(child, 0)[1] == 0
+    stop.set()
+    if {busy}:
+        worker.join()
+    got = [image[2].tobytes() for image in inkling.preprocess_images(datas, 14, 2.0, 2048)]
+    print(json.dumps(same and got == want))
+    """
+    assert run(script) is True
 
 
-FORK = """
-import json, os, warnings
-warnings.simplefilter("ignore")
-import numpy as np
-from sglang_mm_ray import _core
-processor = _core.processor("inkling")
-array = np.arange(90 * 80 * 3, dtype=np.uint64).astype(np.uint8).reshape(90, 80, 3)
-before = _core.common.resize_rgb(array, 300, 200).tobytes()
-processor.preprocess_rgb(array)
-answers = []
-for generation in range(2):
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        same = _core.common.resize_rgb(array, 300, 200).tobytes() == before
-        patches = processor.preprocess_rgb(array).tensors["patches"]
-        grandchild = os.fork()
-        if grandchild == 0:
-            again = processor.preprocess_rgb(array).tensors["patches"]
-            os._exit(0 if np.array_equal(patches, again) else 1)
-        _, status = os.waitpid(grandchild, 0)
-        os.write(writer, b"1" if same and status == 0 else b"0")
-        os._exit(0)
-    os.close(writer)
-    answers.append(os.read(reader, 1).decode())
-    os.waitpid(child, 0)
-after = _core.common.resize_rgb(array, 300, 200).tobytes() == before
-print(json.dumps([answers, after]))
-"""
-
-
-def test_children_and_grandchildren_of_a_fork_work_too() -> None:
-    assert run(FORK, SGL_MM_RS_THREADS="2") == [["1", "1"], True]
-
-
-LARGE = images.scene(2400, 1800)
-PNG = images.encode(images.Image.fromarray(LARGE), "PNG", compress_level=1)
-PROCESSOR = _core.processor("inkling")
-PATCHES = np.empty(PROCESSOR.plan(2400, 1800, "bf16")["size_bytes"], np.uint8)
-WORK: dict[str, Callable[[], object]] = {
-    "resize_rgb": lambda: _core.common.resize_rgb(LARGE, 3000, 2200),
-    "image_decode_rgb": lambda: _core.common.image_decode_rgb(PNG),
-    "data_hash": lambda: _core.common.data_hash(LARGE),
-    "content_digest": lambda: _core.common.content_digest(LARGE),
-    "base64_decode": lambda: _core.common.base64_decode("QUJD" * 8_000_000),
-    "preprocess_images": lambda: _core.inkling.preprocess_images([PNG], 40, None, None),
-    "decode_patchify": lambda: _core.inkling.decode_patchify(PNG, 40, None, None),
-    "patchify_rgb": lambda: _core.inkling.patchify_rgb(LARGE, 40),
-    "preprocess_batch": lambda: PROCESSOR.preprocess_batch([PNG]),
-    "preprocess_rgb": lambda: PROCESSOR.preprocess_rgb(LARGE),
-}
-
-
-@pytest.mark.parametrize("name", WORK)
-def test_other_python_threads_run_meanwhile(name: str) -> None:
-    """With the GIL held, the other thread could take no step between the start and the end of a call."""
-    steps: list[float] = []
+def test_other_python_threads_run_during_a_batch() -> None:
+    datas = [jpeg(1200, 900, seed) for seed in range(6)]
+    ticks: list[float] = []
     stop = threading.Event()
 
-    def step() -> None:
+    def tick() -> None:
         while not stop.is_set():
-            steps.append(time.perf_counter())
-            time.sleep(0)
+            ticks.append(time.perf_counter())
+            time.sleep(0.0005)
 
-    other = threading.Thread(target=step)
-    other.start()
+    ticker = threading.Thread(target=tick)
+    ticker.start()
     try:
-        for _ in range(50):
+        pixels = scene(2000, 1500)
+        out = np.zeros(2 * 38 * 51 * 40 * 40 * 3, np.uint8)
+        processor = _core.processor("inkling")
+        calls = {
+            "preprocess_images": lambda: _core.inkling.preprocess_images(datas, 40, 2.0, 2048),
+            "preprocess_batch": lambda: processor.preprocess_batch(datas),
+            "decode_patchify": lambda: [_core.inkling.decode_patchify(data, 40, 2.0, 2048) for data in datas],
+            "rescale_patchify_hash": lambda: _core.inkling.rescale_patchify_hash(pixels, b"", 40, 2.0, 4000),
+            "resize_rgb": lambda: _core.common.resize_rgb(pixels, 3000, 3000),
+            "data_hash": lambda: _core.common.data_hash(bytes(100_000_000)),
+            "finish_batch": lambda: [processor.finish_batch([pixels], "bf16", out) for _ in range(20)],
+        }
+        for name, call in calls.items():
             started_s = time.perf_counter()
-            WORK[name]()
+            call()
             ended_s = time.perf_counter()
-            # The first and last tenth may belong to converting the arguments and the result.
-            margin_s = (ended_s - started_s) / 10
-            if (
-                sum(started_s + margin_s < moment < ended_s - margin_s for moment in list(steps[-100_000:]))
-                > 3
-            ):
-                return
+            during = sum(started_s < at < ended_s for at in ticks)
+            # Had the call kept the GIL, only a tick between two calls could fall into this time.
+            assert during >= 3, f"{name}: {during} ticks in {ended_s - started_s:.3f} s"
     finally:
         stop.set()
-        other.join()
-    pytest.fail(f"{name} let no other thread run in 50 calls")
+        ticker.join()
+
+
+def test_many_python_threads_at_once_get_their_own_results() -> None:
+    datas = [jpeg(90 + seed, 60, seed) for seed in range(12)]
+    want = [reference.inkling(data, 14)[2].reshape(-1) for data in datas]
+    failures: list[str] = []
+
+    def work(start: int) -> None:
+        for _ in range(5):
+            mine = datas[start:] + datas[:start]
+            results = _core.inkling.preprocess_images(mine, 14, 2.0, 2048)
+            for result, bits in zip(results, want[start:] + want[:start], strict=True):
+                if not np.array_equal(result[2], bits):
+                    failures.append(f"thread {start}")
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bytearray", "memoryview", "np.frombuffer"])
+def test_encoded_bytes_are_borrowed_and_not_copied(kind: str) -> None:
+    """A file of 200 MB, most of it behind the end of the image, must not add its size to the peak."""
+    script = f"""
+    data = {"np.frombuffer" if kind == "np.frombuffer" else kind}(
+        {"bytes" if kind != "bytearray" else ""}(jpeg(60, 40) + bytes(200_000_000)){", np.uint8" if "np" in kind else ""}
+    )
+    inkling.decode_patchify(jpeg(60, 40), 14)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    open("/proc/self/clear_refs", "w").write("5")
+    current = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 10
+    inkling.preprocess_images([data], 14)
+    inkling.decode_patchify(data, 14)
+    common.data_hash(data)
+    peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    print(json.dumps(peak - current))
+    """
+    assert run(script) < 50_000, "KiB over what was there before the calls"
+
+
+def test_pixels_are_borrowed_and_not_copied() -> None:
+    script = """
+    pixels = np.zeros((10_000, 6_000, 3), np.uint8)
+    pixels[:] = 3
+    processor = _core.processor("inkling", '{"rescale_frac": null, "rescale_cap": null}')
+    out = np.zeros(next(iter(processor.finished(6_000, 10_000).values()))[1], np.uint16).reshape(-1).view(np.uint8)
+    out[:] = 1
+    open("/proc/self/clear_refs", "w").write("5")
+    current = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 10
+    processor.finish(pixels, "bf16", out)
+    processor.finish_batch([pixels], "bf16", out)
+    peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    print(json.dumps(peak - current))
+    """
+    assert run(script) < 20_000, "KiB over what was there before the calls"
+
+
+def test_a_buffer_cannot_be_resized_while_it_is_read() -> None:
+    data = bytearray(jpeg(1500, 1000))
+    refused = threading.Event()
+
+    def grow() -> None:
+        for _ in range(2000):
+            try:
+                data.append(0)
+            except BufferError:
+                refused.set()
+                return
+            data.pop()
+            time.sleep(0.0002)
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    while thread.is_alive() and not refused.is_set():
+        _core.inkling.decode_patchify(data, 40)
+    thread.join()
+    assert refused.is_set()
+
+
+def test_a_warm_batch_takes_hardly_a_page_fault() -> None:
+    script = """
+    datas = [jpeg(512, 512), jpeg(1000, 700), jpeg(300, 900)] * 4
+    def batch():
+        return sum(image[2].nbytes for image in inkling.preprocess_images(datas, 40, 2.0, 2048))
+    for _ in range(4):
+        nbytes = batch()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        batch()
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    print(json.dumps([faults / 4, nbytes / 4096]))
+    """
+    faults, pages = run(script, SGL_MM_RS_THREADS="2")
+    assert faults < pages / 50, f"{faults} faults a batch, whose output alone has {pages} pages"
+
+
+def test_one_huge_image_does_not_serialise_a_batch_of_small_ones() -> None:
+    """The huge one starts first, on one thread; the small ones pass by on the other."""
+    script = """
+    import time
+    huge, small = jpeg(6000, 4000), jpeg(300, 200)
+    def seconds(datas):
+        best = 1e9
+        for _ in range(5):
+            started = time.perf_counter()
+            inkling.preprocess_images(datas, 40)
+            best = min(best, time.perf_counter() - started)
+        return best
+    many = [small] * 100
+    print(json.dumps([seconds([huge]), seconds(many), seconds(many + [huge])]))
+    """
+    if len(__import__("os").sched_getaffinity(0)) < 2:
+        pytest.skip("needs two cores")
+    huge_s, many_s, both_s = run(script, SGL_MM_RS_THREADS="2")
+    # Alone, each of the two parts uses both threads where it can; together they take no longer than in turn.
+    assert both_s < 1.25 * (huge_s + many_s)

@@ -4,8 +4,8 @@
 //! dropped, and large ones ask for huge pages. Their content is whatever was there before: whoever takes a
 //! buffer writes all of it.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use memmap2::MmapMut;
 
@@ -13,10 +13,29 @@ use crate::error::{CoreError, Result};
 
 const SMALLEST_CLASS_BYTES: usize = 64 << 10;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-const MOST_IDLE_BYTES: usize = 512 << 20;
+/// Most bytes that wait for reuse. The least recently used go back to the system first.
+pub const MOST_IDLE_BYTES: usize = 512 << 20;
+// A larger buffer goes back to the system at once: keeping it would drive all others out.
+const LARGEST_POOLED_BYTES: usize = MOST_IDLE_BYTES / 4;
+// The lock is held for some hundred instructions, so a few spins outlast every holder that is running.
+const MOST_SPINS: usize = 1000;
 
+// Least recently used first.
 static IDLE: Mutex<Vec<MmapMut>> = Mutex::new(Vec::new());
 static IDLE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+// Never waits without end: a child forked while another thread held the lock finds it locked for ever, and
+// then works without the pool.
+fn lock_idle() -> Option<MutexGuard<'static, Vec<MmapMut>>> {
+    for _ in 0..MOST_SPINS {
+        match IDLE.try_lock() {
+            Ok(idle) => return Some(idle),
+            Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+            Err(TryLockError::Poisoned(_)) => return None,
+        }
+    }
+    None
+}
 
 /// A page-aligned byte buffer from the pool.
 #[derive(Debug)]
@@ -64,13 +83,22 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
-        // `try_lock`: a child forked while another thread held the lock must not wait for it.
-        if IDLE_BYTES.load(Ordering::Relaxed) + memory.len() <= MOST_IDLE_BYTES
-            && let Ok(mut idle) = IDLE.try_lock()
-        {
-            IDLE_BYTES.fetch_add(memory.len(), Ordering::Relaxed);
-            idle.push(memory);
+        if memory.len() > LARGEST_POOLED_BYTES {
+            return;
         }
+        let Some(mut idle) = lock_idle() else { return };
+        let mut bytes = IDLE_BYTES.load(Ordering::Relaxed) + memory.len();
+        let mut too_many = 0;
+        while bytes > MOST_IDLE_BYTES {
+            bytes -= idle[too_many].len();
+            too_many += 1;
+        }
+        let evicted: Vec<MmapMut> = idle.drain(..too_many).collect();
+        idle.push(memory);
+        IDLE_BYTES.store(bytes, Ordering::Relaxed);
+        // The system call that unmaps waits until the lock is free.
+        drop(idle);
+        drop(evicted);
     }
 }
 
@@ -83,13 +111,16 @@ pub fn idle_bytes() -> usize {
 fn size_class(len: usize) -> usize {
     let len = len.max(SMALLEST_CLASS_BYTES);
     let step = len.next_power_of_two() / 16;
-    len.div_ceil(step) * step
+    let class = len.div_ceil(step) * step;
+    // Whole huge pages, so that the tail of a large buffer is none of small ones.
+    if class < 8 * HUGE_PAGE_BYTES { class } else { class.next_multiple_of(HUGE_PAGE_BYTES) }
 }
 
 fn take_idle(class: usize) -> Option<MmapMut> {
-    let mut idle = IDLE.try_lock().ok()?;
+    let mut idle = lock_idle()?;
+    // The last one put back is the likeliest to be in the cache still.
     let at = idle.iter().rposition(|memory| memory.len() == class)?;
-    let memory = idle.swap_remove(at);
+    let memory = idle.remove(at);
     IDLE_BYTES.fetch_sub(memory.len(), Ordering::Relaxed);
     Some(memory)
 }
@@ -116,6 +147,25 @@ mod tests {
         assert_eq!(buffer.bytes().as_ptr() as usize % 4096, 0);
         drop(buffer);
         assert!(Buffer::take(0).expect("memory").bytes().is_empty());
+    }
+
+    #[test]
+    fn the_pool_is_bounded_and_keeps_the_most_recently_used() {
+        let class = LARGEST_POOLED_BYTES;
+        let len = MOST_IDLE_BYTES / class + 3;
+        // Untouched pages cost nothing, so this takes addresses, not memory.
+        let buffers: Vec<Buffer> = (0..len).map(|_| Buffer::take(class).expect("memory")).collect();
+        drop(buffers);
+        assert!(idle_bytes() <= MOST_IDLE_BYTES);
+        let small = Buffer::take(70_000).expect("memory");
+        let address = small.bytes().as_ptr();
+        drop(small);
+        assert!(idle_bytes() <= MOST_IDLE_BYTES);
+        // Other tests share the pool, so they may have taken it in between; but not always.
+        let is_back = (0..100).any(|_| Buffer::take(70_000).expect("memory").bytes().as_ptr() == address);
+        assert!(is_back);
+        drop(Buffer::take(LARGEST_POOLED_BYTES + 1).expect("memory"));
+        assert!(idle_bytes() <= MOST_IDLE_BYTES);
     }
 
     #[test]
