@@ -214,6 +214,31 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_starts_first_and_the_others_pass_it_by() {
+        if threads::pool().current_num_threads() < 2 {
+            return;
+        }
+        let datas: Vec<Vec<u8>> = (0..40).map(|at| vec![0; if at == 23 { 99 } else { at }]).collect();
+        let slices: Vec<&[u8]> = datas.iter().map(Vec::as_slice).collect();
+        let others = AtomicUsize::new(0);
+        let first = OnceLock::new();
+        let results = side_by_side(&slices, |at| {
+            let _ = first.set(at);
+            if at != 23 {
+                others.fetch_add(1, Ordering::SeqCst);
+                return Ok(true);
+            }
+            let started = Instant::now();
+            while others.load(Ordering::SeqCst) < 39 && started.elapsed().as_secs() < 60 {
+                std::thread::yield_now();
+            }
+            Ok(others.load(Ordering::SeqCst) == 39)
+        });
+        assert_eq!(first.get(), Some(&23));
+        assert!(results.into_iter().all(|result| result == Ok(true)));
+    }
+
+    #[test]
     fn a_plan_that_is_mostly_padding_is_refused_by_its_bytes() {
         let tensors = vec![TensorSpec {
             name: "patches",

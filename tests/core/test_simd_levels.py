@@ -1,4 +1,4 @@
-"""Every instruction set of this CPU gives Inkling's reference bit for bit, over sizes, patches and rescales."""
+"""Every instruction set of this CPU gives Inkling's reference bit for bit."""
 
 from __future__ import annotations
 
