@@ -19,6 +19,8 @@ def decode_base64(text: str, max_bytes: int) -> bytes:
         InvalidArgument: the text is not base64.
         LimitExceeded: it would decode to more than `max_bytes`.
     """
+    if not text.isascii():
+        raise InvalidArgument("not base64: a character outside the alphabet")
     # At most two of the last four characters are padding, so this never refuses what fits.
     least = len(text) // 4 * 3 - 2
     if least > max_bytes and (least := _decoded_len(text)) > max_bytes:
@@ -50,14 +52,13 @@ def decode_data_url(url: str, max_bytes: int) -> bytes:
         raise InvalidArgument("a data: URL needs a comma between its header and its payload")
     header, payload = url[len("data:") : comma], url[comma + 1 :]
     is_base64 = header.rpartition(";")[2].strip().lower() == "base64" and ";" in header
-    if "%" not in payload:
-        if is_base64:
-            return decode_base64(payload, max_bytes)
-        octets = payload.encode("utf-8", "surrogatepass")
-    else:
-        octets = unquote_to_bytes(payload)
-        if is_base64:
-            return decode_base64(octets.decode("latin-1"), max_bytes)
+    if is_base64 and "%" not in payload:
+        return decode_base64(payload, max_bytes)
+    octets = payload.encode("utf-8", "surrogatepass")
+    if "%" in payload:
+        octets = unquote_to_bytes(octets)
+    if is_base64:
+        return decode_base64(octets.decode("latin-1"), max_bytes)
     try:
         return decode_base64(octets.decode("latin-1"), max_bytes)
     except InvalidArgument:

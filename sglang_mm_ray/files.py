@@ -32,7 +32,7 @@ def path_of_file_url(url: str) -> str:
         rest = slash + path
     if not rest.startswith("/"):
         raise InvalidArgument("a file: URL needs an absolute path")
-    path = os.fsdecode(unquote_to_bytes(rest))
+    path = os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
     if "\0" in path:
         raise InvalidArgument("a path holds no NUL character")
     return path

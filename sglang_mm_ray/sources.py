@@ -196,7 +196,7 @@ def _classify_text(text: str) -> Source:
 
         return _text("url", text, None, url_label(text))
     if scheme == "file":
-        return _path(files.path_of_file_url(text))
+        return _path(text, files.path_of_file_url)
     if scheme and text.startswith("//", len(scheme) + 1):
         raise InvalidArgument(f"URLs of scheme {scheme} are not read; use data:, file:, http: or https:")
     if _looks_like_path(text):
@@ -217,13 +217,20 @@ def _text(kind: SourceKind, text: str, encoded_bytes: int | None, label: str) ->
     return Source(kind, text, _hint(octets), False, len(octets), encoded_bytes, label)
 
 
-def _path(path: str) -> Source:
+def _path(path: str, read: Callable[[str], str] = str) -> Source:
+    try:
+        path = read(path)
+        octets = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise InvalidArgument("the path has a character that no file name can have") from None
     # Relative to the caller, whose working directory the worker does not share. `..` stays, to be refused.
-    path = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+    if not os.path.isabs(path):
+        path = os.path.join(os.getcwd(), path)
+        octets = os.fsencode(path)
     printable = path.encode("utf-8", "replace").decode().encode("unicode_escape").decode()
     known = _EXTENSION.search(path) is not None and len(printable) <= 256
     label = printable if known else f"a path of {len(path)} characters"
-    return Source("path", path, _hint(os.fsencode(path)), False, len(path), None, label)
+    return Source("path", path, _hint(octets), False, len(octets), None, label)
 
 
 def resolve(

@@ -62,9 +62,10 @@ def parse_target(url: str, policy: SourcePolicy) -> Target:
     if _AMBIGUOUS.search(url):
         raise InvalidArgument("a URL holds no spaces, control characters or backslashes; percent-encode them")
     try:
+        url.encode()
         parts = urlsplit(url)
         name, port = parts.hostname, parts.port
-    except ValueError:
+    except ValueError:  # of which the error of a lone surrogate is one
         raise InvalidArgument("the URL is malformed") from None
     scheme = parts.scheme.lower()
     if scheme not in policy.allowed_schemes:

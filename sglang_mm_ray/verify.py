@@ -17,10 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from .damage import damaged
 from .decode_fallback import NATIVE_FORMATS, decode_rgb
 from .errors import PreprocessError, UnsupportedFormat
 from .policy import SourcePolicy
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 T = TypeVar("T")
+_Task: TypeAlias = "tuple[str, int | None]"  # a path, and the seed of a damaged copy
 
 EQUAL = "equal"
 REFUSED_ALIKE = "refused alike"
@@ -71,12 +73,14 @@ class FileReport:
         return self.verdict in GOOD
 
 
-def compare(path: str, data: bytes, policy: SourcePolicy, stage: Callable[[str], None]) -> FileReport:
-    """Decodes `data` both ways; calls `stage` with who is about to run."""
+def compare(
+    path: str, data: bytes, policy: SourcePolicy, stage: Callable[[str], None], runs: int = _TIMED_RUNS
+) -> FileReport:
+    """Decodes `data` both ways, `runs` times at most; calls `stage` with who is about to run."""
     stage("Pillow")
-    theirs, pillow_s, format_name, their_error = _pillow(data)
+    theirs, pillow_s, format_name, their_error = _pillow(data, runs)
     stage("the core")
-    ours, core_s, decoder, our_error = _core(data, policy)
+    ours, core_s, decoder, our_error = _core(data, policy, runs)
     height, width = theirs.shape[:2] if theirs is not None else (0, 0)
     if ours is None and theirs is None:
         verdict, detail = REFUSED_ALIKE, f"ours: {our_error}; Pillow's: {their_error}"
@@ -107,11 +111,18 @@ def first_difference(ours: NDArray[np.uint8], theirs: NDArray[np.uint8]) -> str:
 
 
 def verify(
-    paths: Iterable[str], policy: SourcePolicy | None = None, *, timeout_s: float = 60.0, jobs: int = 1
+    paths: Iterable[str],
+    policy: SourcePolicy | None = None,
+    *,
+    timeout_s: float = 60.0,
+    jobs: int = 1,
+    damaged_copies: int = 0,
+    first_seed: int = 0,
 ) -> Iterator[FileReport]:
     """Compares the decoders on each file, in order; `jobs` files at a time.
 
-    A file that takes either decoder longer than `timeout_s` is reported as a hang.
+    A file that takes either decoder longer than `timeout_s` is reported as a hang. After each file come so
+    many damaged copies of it (`damage.damaged`), whose reports carry their seed in the path.
     """
     policy = policy or SourcePolicy()
     children: SimpleQueue[_Child] = SimpleQueue()
@@ -119,16 +130,19 @@ def verify(
     for child in everyone:
         children.put(child)
 
-    def one(path: str) -> FileReport:
+    def one(task: _Task) -> FileReport:
         child = children.get()
         try:
-            return child.run(path, timeout_s)
+            return child.run(task, timeout_s)
         finally:
             children.put(child)
 
+    seeds = [None, *range(first_seed, first_seed + damaged_copies)]
+    tasks = ((path, seed) for path in paths for seed in seeds)
+
     try:
         with ThreadPoolExecutor(jobs) as threads:
-            yield from threads.map(one, paths)
+            yield from threads.map(one, tasks)
     finally:
         for child in everyone:
             child.close()
@@ -142,11 +156,11 @@ class _Child:
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
 
-    def run(self, path: str, timeout_s: float) -> FileReport:
+    def run(self, task: _Task, timeout_s: float) -> FileReport:
         pipe = self._pipe or self._start()
         stage = "the start"
         try:
-            pipe.send(path)
+            pipe.send(task)
             while pipe.poll(timeout_s):
                 message = pipe.recv()
                 if isinstance(message, FileReport):
@@ -159,7 +173,7 @@ class _Child:
             code = self._process.exitcode if self._process is not None else None
             verdict, detail = CRASH, f"in {stage}, exit code {code}"
         self.close()
-        return FileReport(path, verdict, detail=detail)
+        return FileReport(_name(task), verdict, detail=detail)
 
     def _start(self) -> Connection:
         # Spawned, not forked: the parent has threads.
@@ -184,7 +198,7 @@ def _serve(pipe: Connection, policy: SourcePolicy) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     while True:
         try:
-            path = pipe.recv()
+            path, seed = task = pipe.recv()
         except EOFError:
             return
         try:
@@ -193,7 +207,15 @@ def _serve(pipe: Connection, policy: SourcePolicy) -> None:
         except OSError as error:
             pipe.send(FileReport(path, UNREADABLE, detail=os.strerror(error.errno or 0)))
             continue
-        pipe.send(compare(path, data, policy, pipe.send))
+        if seed is None:
+            pipe.send(compare(path, data, policy, pipe.send))
+        else:
+            pipe.send(compare(_name(task), damaged(data, seed), policy, pipe.send, runs=1))
+
+
+def _name(task: _Task) -> str:
+    path, seed = task
+    return path if seed is None else f"{path} (damaged, seed {seed})"
 
 
 def _listed(format_name: str, policy: SourcePolicy) -> bool:
@@ -201,19 +223,19 @@ def _listed(format_name: str, policy: SourcePolicy) -> bool:
 
 
 def _core(
-    data: bytes, policy: SourcePolicy
+    data: bytes, policy: SourcePolicy, runs: int
 ) -> tuple[NDArray[np.uint8] | None, float, str, PreprocessError | None]:
     def decode() -> tuple[NDArray[np.uint8], str]:
         return decode_rgb(data, policy)
 
     try:
-        (pixels, decoder), seconds = _timed(decode)
+        (pixels, decoder), seconds = _timed(decode, runs)
     except PreprocessError as error:
         return None, 0.0, "", error
     return pixels, seconds, decoder, None
 
 
-def _pillow(data: bytes) -> tuple[NDArray[np.uint8] | None, float, str, str]:
+def _pillow(data: bytes, runs: int) -> tuple[NDArray[np.uint8] | None, float, str, str]:
     from PIL import Image
 
     format_name = "unknown"
@@ -228,15 +250,15 @@ def _pillow(data: bytes) -> tuple[NDArray[np.uint8] | None, float, str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            image, seconds = _timed(decode)
+            image, seconds = _timed(decode, runs)
         except Exception as error:
             return None, 0.0, format_name, type(error).__name__
     return np.asarray(image), seconds, format_name, ""
 
 
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
+def _timed(work: Callable[[], T], runs: int) -> tuple[T, float]:
     best, begin = float("inf"), time.perf_counter()
-    for _ in range(_TIMED_RUNS):
+    for _ in range(runs):
         start = time.perf_counter()
         result = work()
         now = time.perf_counter()

@@ -13,6 +13,7 @@ from images import encode, picture, scene
 from PIL import Image
 
 from sglang_mm_ray import verify
+from sglang_mm_ray.damage import damaged
 from sglang_mm_ray.errors import DecodeError
 from sglang_mm_ray.policy import SourcePolicy
 from sglang_mm_ray.verify import FileReport, compare, first_difference
@@ -83,7 +84,7 @@ def test_first_difference_of_sizes() -> None:
 # Children are spawned and import `verify` afresh: nothing can be patched in them, but their target can be.
 def _killer(pipe, policy) -> None:  # type: ignore[no-untyped-def]
     while True:
-        path = pipe.recv()
+        path, _ = pipe.recv()
         pipe.send("the core")
         if path.endswith("kill"):
             os._exit(11)
@@ -96,7 +97,7 @@ def test_a_crash_and_a_hang_are_lines_and_the_rest_goes_on(monkeypatch: pytest.M
     monkeypatch.setattr(verify, "_serve", _killer)
     paths = ["a", "kill", "b", "hang", "c"]
     # Long enough for a child to start.
-    reports = list(verify.verify(paths, timeout_s=8.0))
+    reports = list(verify.verify(paths, timeout_s=5.0))
     assert [report.path for report in reports] == paths
     assert [report.verdict for report in reports] == [
         verify.EQUAL,
@@ -107,6 +108,23 @@ def test_a_crash_and_a_hang_are_lines_and_the_rest_goes_on(monkeypatch: pytest.M
     ]
     assert "in the core" in reports[1].detail and "11" in reports[1].detail
     assert "in the core" in reports[3].detail
+
+
+def test_damaged_copies_are_the_same_every_time_and_named_by_their_seed(tmp_path: Path) -> None:
+    data = encode(picture("RGB"), "PNG")
+    copies = [damaged(data, seed) for seed in range(200)]
+    assert copies == [damaged(data, seed) for seed in range(200)]
+    assert len(set(copies)) > 190 and data not in copies[:5]
+    assert damaged(b"", 3) == b""
+    (tmp_path / "a.png").write_bytes(data)
+    path = str(tmp_path / "a.png")
+    reports = list(verify.verify([path], damaged_copies=2, first_seed=7))
+    assert [report.path for report in reports] == [
+        path,
+        f"{path} (damaged, seed 7)",
+        f"{path} (damaged, seed 8)",
+    ]
+    assert all(report.good for report in reports)
 
 
 def test_files_on_disk(tmp_path: Path) -> None:

@@ -28,6 +28,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, or a folder with all below it")
     parser.add_argument("--jobs", type=positive, default=1, help="files at a time (times are best with 1)")
     parser.add_argument("--timeout-s", type=float, default=60.0, help="a decoder hangs after so long")
+    parser.add_argument(
+        "--damaged", type=positive, default=0, metavar="N", help="compare N damaged copies of each file too"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the first damaged copy")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout instead of tables")
     parser.add_argument(
         "--verbose", action="store_true", help="a line for every file, not only differing ones"
@@ -38,10 +42,16 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the subcommand; returns the exit code."""
     paths = list(find_files(arguments.paths))
-    progress = Progress(len(paths), "files")
+    progress = Progress(len(paths) * (1 + arguments.damaged), "files")
     reports = []
-    policy = SourcePolicy()
-    for report in verify.verify(paths, policy, timeout_s=arguments.timeout_s, jobs=arguments.jobs):
+    for report in verify.verify(
+        paths,
+        SourcePolicy(),
+        timeout_s=arguments.timeout_s,
+        jobs=arguments.jobs,
+        damaged_copies=arguments.damaged,
+        first_seed=arguments.seed,
+    ):
         reports.append(report)
         progress.step(failed=not report.good)
     progress.close()
