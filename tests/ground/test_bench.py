@@ -17,3 +17,12 @@ def test_parity_benchmark_finds_no_difference() -> None:
     assert found["exact"] is True
     assert len(found["rows"]) >= 20
     assert all(row["ms"]["core"] > 0 and row["ms"]["pillow"] > 0 for row in found["rows"])
+
+
+@pytest.mark.timeout(300)
+def test_decoding_benchmark_finds_no_difference() -> None:
+    output = tree.run(sys.executable, "bench/bench_decode.py", "--quick", "--json", "--seconds", "0")
+    found = json.loads(output)
+    assert found["exact"] is True
+    assert {"pillow", "core"} <= set(found["rows"][0]["ms"])
+    assert len(found["rows"]) >= 25
