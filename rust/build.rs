@@ -1,7 +1,7 @@
 //! Compiles the C shim around libjpeg, and finds out whether the linked libjpeg-turbo was built with its SIMD code, and says so.
 //!
-//! libjpeg-turbo without an assembler decodes the same pixels, only slower; a wheel built that way must not
-//! go unnoticed, so the build warns and `build_info()` reports it.
+//! libjpeg-turbo without an assembler decodes sound files to the same pixels, only slower, and damaged ones to
+//! others; a wheel built that way must not go unnoticed, so the build warns and `build_info()` reports it.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn main() {
         println!("cargo::rustc-cfg=jpeg_simd");
     } else {
         println!(
-            "cargo::warning=libjpeg-turbo was built without SIMD: JPEG decoding will be 2 to 4 times slower. \
+            "cargo::warning=libjpeg-turbo was built without SIMD: JPEG decoding will be up to 2 times slower. \
              Install nasm and rebuild from clean."
         );
     }

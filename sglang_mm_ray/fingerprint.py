@@ -29,6 +29,8 @@ def ingredients(config: PoolConfig) -> dict[str, Any]:
         "parameters": json.loads(processor.parameters_json),
         "transport": config.transport,
         "core": _core.__version__,
+        # Without its SIMD code libjpeg-turbo makes other pixels of damaged files.
+        "jpeg_simd": _core.build_info()["jpeg_simd"],
         "pillow": PIL.__version__,
         "vertical_pass_first": pillow_order.adopt(),
         "pillow_formats": sorted(config.policy.pillow_formats),

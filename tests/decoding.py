@@ -10,10 +10,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
 from sglang_mm_ray import _core
+
+AS_PILLOWS_SIMD = pytest.mark.skipif(
+    not _core.build_info()["jpeg_simd"],
+    reason="built without nasm: libjpeg-turbo's portable code makes other pixels of damaged files",
+)
 
 
 def pillow_rgb(data: bytes) -> NDArray[np.uint8] | None:

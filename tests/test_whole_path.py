@@ -40,7 +40,7 @@ def test_shards_of_the_main_command_equal_the_reference(
     tmp_path: Path, photos: list[Path], root: Path
 ) -> None:
     page = (root / "README.md").read_text(encoding="utf-8")
-    found = re.search(r"<!-- the main command -->\n```bash\n.*?bin/sglang-mm-ray (.*)\n```", page)
+    found = re.search(r"<!-- the main command -->\n```bash\n[^`]*?bin/sglang-mm-ray ([^`]*)\n```", page)
     assert found
     arguments = [str(tmp_path / word) if word == "patches" else word for word in shlex.split(found[1])]
     # Not the cluster of somebody else on this machine.

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from decoding import assert_as_pillow, difference, encoded, mutations, pillow_rgb, truncations
+from decoding import (
+    AS_PILLOWS_SIMD,
+    assert_as_pillow,
+    difference,
+    encoded,
+    mutations,
+    pillow_rgb,
+    truncations,
+)
 from images import picture
 from PIL import Image
 
@@ -97,6 +105,7 @@ def test_subsamplings_of_the_encoder(subsampling: str) -> None:
     assert assert_as_pillow(files)["refused"] == 0
 
 
+@AS_PILLOWS_SIMD
 def test_every_sampling_factor() -> None:
     # The factors in the header say how the blocks of the scan are laid out; changed ones give another
     # picture, as good for a comparison as any.
@@ -167,6 +176,7 @@ def test_a_missing_end_is_refused_and_a_longer_one_is_not(missing: int, progress
     assert difference(data[:-2] + b"\0\0") is None
 
 
+@AS_PILLOWS_SIMD
 @pytest.mark.parametrize("seed", range(4))
 def test_mutated_files(seed: int) -> None:
     bases = [
@@ -183,6 +193,7 @@ def test_mutated_files(seed: int) -> None:
     assert min(verdicts["load"], verdicts["refused"]) > 200
 
 
+@AS_PILLOWS_SIMD
 def test_flipped_scan_bytes_mostly_load() -> None:
     data = jpeg("RGB", 64, 48)
     start = data.index(b"\xff\xda") + 14

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -86,8 +88,28 @@ def test_place_and_test_of_each_name_exist(row: list[str]) -> None:
 def test_ci_runs_the_test_command_of_this_page() -> None:
     found = re.search(r"<!-- the test command -->\n```bash\n(.*?)\n```", README, re.DOTALL)
     assert found
-    assert tree.run("bash", ".ci/run", "--print").endswith(found[1] + "\n")
+    assert tree.run("bash", ".ci/run", "--print") == found[1] + "\n"
     assert "pip install -e '.[test]'" in found[1]
+
+
+def test_setup_does_nothing_where_all_is_there_and_names_what_is_missing(tmp_path: Path) -> None:
+    tree.tool("cargo", "install Rust with rustup")
+    tree.run("bash", ".ci/setup")
+    for name in ("bash", "id", "cc", "git", "python3"):
+        (tmp_path / name).symlink_to(tree.tool(name, "install it"))
+    nothing = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    without_rust = subprocess.run(
+        ["bash", ".ci/setup"], cwd=tree.ROOT, env=nothing, capture_output=True, text=True, check=False
+    )
+    assert without_rust.returncode == 1
+    assert "nasm. JPEG decoding will be slow" in without_rust.stderr
+    assert "Missing: Rust" in without_rust.stderr
+    (tmp_path / "cc").unlink()
+    without_compiler = subprocess.run(
+        ["bash", ".ci/setup"], cwd=tree.ROOT, env=nothing, capture_output=True, text=True, check=False
+    )
+    assert without_compiler.returncode == 1
+    assert "build-essential" in without_compiler.stderr
 
 
 def test_links_and_contents_are_complete() -> None:
