@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = [
     "live_nodes",
     "pool_names",
     "ray_nodes",
+    "reason_of",
     "start_ray",
     "store_bytes",
     "warm_store",
@@ -38,6 +40,7 @@ CONTROLLER_CPUS = 0.01
 """More than nothing: a node whose only actor holds no resource counts as idle and may be scaled away."""
 
 _WARM_CHUNK_BYTES = 16 << 20
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def controller_name(pool: str) -> str:
@@ -145,6 +148,14 @@ def store_bytes(node_id: str | None = None) -> int:
             if node_id is None or node["NodeID"] == node_id
         )
     )
+
+
+def reason_of(error: BaseException) -> str:
+    """The telling line of an error, Ray's colours and traces left out."""
+    lines = [line for line in _COLOUR.sub("", str(error)).splitlines() if line.strip()] or [""]
+    # Where a constructor raised, the last line says what; elsewhere the first one does.
+    line = lines[-1] if "creation task" in lines[0] else lines[0]
+    return f"{type(error).__name__}: {line.strip()}"
 
 
 def warm_store(size_bytes: int) -> None:

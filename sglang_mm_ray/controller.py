@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .cluster import (
     CONTROLLER_CPUS,
@@ -28,6 +29,7 @@ from .cluster import (
     actor_class,
     controller_name,
     live_nodes,
+    reason_of,
     store_bytes,
     worker_name,
     worker_names,
@@ -126,7 +128,7 @@ class PoolController:
             try:
                 await self._reconcile()
             except Exception as error:
-                self._note(f"{type(error).__name__}: {error}")
+                self._note(reason_of(error))
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), _RECONCILE_S)
             self._wake.clear()
@@ -213,11 +215,11 @@ class PoolController:
         except (asyncio.TimeoutError, TimeoutError):
             self._note(f"worker {worker.worker_id} does not answer; replacing it")
         except RayActorError as error:
-            self._note(f"worker {worker.worker_id} died: {str(error).splitlines()[0]}")
+            self._note(f"worker {worker.worker_id} died: {reason_of(error)}")
         except asyncio.CancelledError:
             pass
         except Exception as error:
-            self._note(f"worker {worker.worker_id}: {type(error).__name__}: {str(error).splitlines()[0]}")
+            self._note(f"worker {worker.worker_id}: {reason_of(error)}")
         finally:
             self._remove(worker)
 
@@ -338,7 +340,10 @@ def create_controller(config: PoolConfig, pool: str, *, detached: bool) -> Any:
         ValueError: a pool of that name runs already.
     """
     actor = actor_class(PoolController, num_cpus=CONTROLLER_CPUS, max_restarts=-1, max_concurrency=1000)
+    # Beside whoever starts the pool, so that the loss of another node does not cost the controller as well.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options: dict[str, Any] = {"name": controller_name(pool), "namespace": NAMESPACE}
+    options["scheduling_strategy"] = here
     if detached:
         options["lifetime"] = "detached"
     return actor.options(**options).remote(config.to_json(), pool, detached)

@@ -53,6 +53,7 @@ class Engine:
         self._turns: OrderedDict[str, _Call] = OrderedDict()
         self._leaders: dict[bytes, list[tuple[_Call, int]]] = {}
         self._running: dict[int, tuple[float, bytes]] = {}
+        self._free_threads = threads
         self._cache: ByteCache[Outcome] = ByteCache(config.worker_cache_bytes)
         self._held_bytes = 0
         self._held_px = 0.0
@@ -81,7 +82,7 @@ class Engine:
             for index, source in enumerate(request.sources):
                 if source.exact:
                     # The caller's side hashed what it holds; who may send batches may be believed.
-                    self._accept(call, index, self._processor.resolved(source))
+                    self._accept(call, index, self._processor.resolved(source), may_compute=count == 1)
                 elif source.kind == "url":
                     # A slow server may hold a fetch for long, but none of the threads that read.
                     self._fetch(call, index, source)
@@ -150,30 +151,48 @@ class Engine:
             if give_up():
                 self._settle(call, index, _cancelled())
 
-    def _accept(self, call: _Call, index: int, resolved: Resolved | PreprocessError) -> None:
+    def _accept(
+        self, call: _Call, index: int, resolved: Resolved | PreprocessError, may_compute: bool = False
+    ) -> None:
         if isinstance(resolved, PreprocessError):
             self._settle(call, index, Outcome(Failure(resolved), None))
-            return
-        cached = self._cache.get(resolved.digest)
-        if cached is not None:
-            self._settle(call, index, cached.marked("worker_cache"))
             return
         with self._lock:
             followers = self._leaders.get(resolved.digest)
             if followers is not None:
                 followers.append((call, index))
                 return
-            self._leaders[resolved.digest] = []
-            call.ready.append((index, resolved))
-            if call.request.call_id not in self._turns:
-                self._turns[call.request.call_id] = call
-                self._turns.move_to_end(call.request.call_id, last=False)
-            self._work.notify()
+            # Under the lock, and after the look for a leader: one that ended meanwhile has filled the cache.
+            cached = self._cache.get(resolved.digest)
+            here = False
+            if cached is None:
+                self._leaders[resolved.digest] = []
+                # A single image of an idle worker: the thread that waits for it may as well compute it.
+                here = may_compute and self._free_threads > 0 and not self._turns
+                if here:
+                    self._begin(resolved)
+                else:
+                    self._enqueue(call, index, resolved)
+        if cached is not None:
+            self._settle(call, index, cached.marked("worker_cache"))
+        elif here:
+            self._compute_one(call, index, resolved)
+
+    def _enqueue(self, call: _Call, index: int, resolved: Resolved) -> None:
+        call.ready.append((index, resolved))
+        if call.request.call_id not in self._turns:
+            self._turns[call.request.call_id] = call
+            self._turns.move_to_end(call.request.call_id, last=False)
+        self._work.notify()
+
+    def _begin(self, resolved: Resolved) -> None:
+        self._free_threads -= 1
+        self._running[threading.get_ident()] = (time.monotonic(), resolved.digest)
 
     def _next(self) -> tuple[_Call, int, Resolved] | None:
         with self._lock:
             while True:
-                while not self._turns:
+                while not self._turns or self._free_threads == 0:
                     if self._closed:
                         return None
                     self._work.wait()
@@ -183,7 +202,7 @@ class Engine:
                     self._turns.move_to_end(call_id)
                 else:
                     del self._turns[call_id]
-                self._running[threading.get_ident()] = (time.monotonic(), resolved.digest)
+                self._begin(resolved)
                 return call, index, resolved
 
     def _compute(self) -> None:
@@ -214,6 +233,8 @@ class Engine:
             self._cache.put(facts.digest, outcome, facts.nbytes)
         with self._lock:
             self._running.pop(threading.get_ident(), None)
+            self._free_threads += 1
+            self._work.notify()
             followers = self._leaders.pop(resolved.digest, [])
             call.busy_s += finished - started
         self._settle(call, index, outcome)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import ray
 from ray.exceptions import RayError
 
-from .cluster import find_controller, kill_pool, pool_names, start_ray, store_bytes, warm_store
+from .cluster import find_controller, kill_pool, pool_names, reason_of, start_ray, store_bytes, warm_store
 from .config import PoolConfig
 from .controller import create_controller
 from .errors import InvalidArgument, PoolClosed, PoolNotFound, PreprocessError, ResultLost, WorkerLost
@@ -75,6 +75,14 @@ class PreprocessPool:
         except ValueError:
             raise InvalidArgument(
                 f"a pool {name!r} runs already; connect to it, or choose another name"
+            ) from None
+        try:
+            ray.get(controller.describe.remote(), timeout=config.start_timeout_s)
+        except RayError as error:
+            kill_pool(name, controller)
+            raise WorkerLost(
+                f"the controller of pool {name!r} did not start ({reason_of(error)}); is this package "
+                "installed on every node?"
             ) from None
         self._attach(name, config, controller)
         try:

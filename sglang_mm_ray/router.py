@@ -19,7 +19,7 @@ from .cluster import alive_nodes, find_controller
 from .config import PoolConfig
 from .dispatch import Dispatcher
 from .errors import DeadlineExceeded, PoolClosed, PoolNotFound, PoolOverloaded, PreprocessError
-from .intake import Intake
+from .intake import Intake, is_cheap
 from .ledger import Ledger
 from .messages import Membership
 from .metrics import RouterMetrics
@@ -176,9 +176,22 @@ class Router:
         Past the queue's bound the whole request fails with `PoolOverloaded`, or with `refuse_whole` unset
         only the images that are too many. Cancelling the future drops what has not started.
         """
-        return asyncio.run_coroutine_threadsafe(self._collect(sources, timeout_s, refuse_whole), self._loop)
+        # What is cheap is done here: each change of threads costs as much as hashing a small image.
+        costs = classified = None
+        if len(sources) <= INTAKE_IMAGES and is_cheap(sources):
+            costs = self.intake.estimate_all(sources)
+            classified = self.intake.classify_all(sources)
+        work = self._collect(sources, costs, classified, timeout_s, refuse_whole)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def _collect(self, sources: list[Any], timeout_s: float | None, refuse_whole: bool) -> list[Any]:
+    async def _collect(
+        self,
+        sources: list[Any],
+        costs: list[Cost] | None,
+        classified: list[Source | PreprocessError] | None,
+        timeout_s: float | None,
+        refuse_whole: bool,
+    ) -> list[Any]:
         outcomes: list[ImageOutcome | None] = [None] * len(sources)
         left = len(sources)
         finished = self._loop.create_future()
@@ -196,7 +209,8 @@ class Router:
 
         promised: set[int] = set()
         self.check_open()
-        costs = await self.off_loop(self.intake.estimate_all, sources)
+        if costs is None:
+            costs = await self.off_loop(self.intake.estimate_all, sources)
         admitted = len(sources) if refuse_whole else min(len(sources), self.waiting.room_images())
         request = Request(settled)
         self.waiting.enter(Amount(admitted, sum(cost.input_bytes for cost in costs[:admitted])))
@@ -212,7 +226,7 @@ class Router:
         expiry = None
         if timeout_s is not None:
             expiry = self._loop.call_later(timeout_s, self._expire, request, timeout_s, finished)
-        feeding = self._spawn(self._feed(request, sources[:admitted], costs, promised))
+        feeding = self._spawn(self._feed(request, sources[:admitted], costs, classified, promised))
         try:
             if left == 0 and not finished.done():
                 finished.set_result(None)
@@ -229,7 +243,12 @@ class Router:
         return outcomes
 
     async def _feed(
-        self, request: Request, sources: list[Any], costs: list[Cost], promised: set[int]
+        self,
+        request: Request,
+        sources: list[Any],
+        costs: list[Cost],
+        classified: list[Source | PreprocessError] | None,
+        promised: set[int],
     ) -> None:
         output_bytes = sum(cost.output_bytes for cost in costs[: len(sources)])
         await self.ledger.promise(output_bytes, len(sources))
@@ -239,13 +258,11 @@ class Router:
                 promised.discard(index)
                 self.ledger.withdraw(costs[index].output_bytes)
         for start in range(0, len(sources), INTAKE_IMAGES):
-            await self._add(request, start, sources[start : start + INTAKE_IMAGES], costs[start:])
-
-    async def _add(self, request: Request, start: int, group: list[Any], costs: list[Cost]) -> None:
-        """Classifies and hashes a few sources off the loop, and sends them on their way."""
-        classified = await self.off_loop(self.intake.classify_all, group)
-        for place, source in enumerate(classified):
-            self.add_one(request, start + place, source, costs[place], group[place])
+            group = sources[start : start + INTAKE_IMAGES]
+            # Hashed off the loop, a few at a time: the first are under way while the next are hashed.
+            found = classified or await self.off_loop(self.intake.classify_all, group)
+            for place in range(len(group)):
+                self.add_one(request, start + place, found[place], costs[start + place], group[place])
 
     def add_one(
         self, request: Request, index: int, source: Source | PreprocessError, cost: Cost, handed_in: Any
