@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 import subprocess
 import sys
@@ -128,6 +129,17 @@ def test_settings_are_all_listed_and_all_real() -> None:
     sources = [*tree.files(".rs"), *(path for path in tree.files(".py") if "sglang_mm_ray" in path.parts)]
     used = set(re.findall(r'"((?:SGL_MM|SMR)_[A-Z_]+)"', "\n".join(path.read_text() for path in sources)))
     assert listed == used
+
+
+def test_sglangs_variables_are_all_listed_with_their_defaults() -> None:
+    from sglang_mm_ray.sglang.settings import Settings
+
+    listed = {code(row[0])[0]: row[1] for row in rows("SGLang") if row[0].startswith("`SGLANG_")}
+    fields = {f"SGLANG_MM_RAY_{field.name.upper()}": field.default for field in dataclasses.fields(Settings)}
+    assert set(listed) == set(fields)
+    for name, text in listed.items():
+        if code(text):
+            assert type(fields[name])(code(text)[0]) == fields[name], name
 
 
 def test_models_are_all_listed() -> None:
