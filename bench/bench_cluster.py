@@ -1,0 +1,308 @@
+"""A pool against the core in the process and against `ray.util.ActorPool`, in one run; locally or as a job.
+
+    python bench/bench_cluster.py --mode published [--images 512] [--peer FILE] [--json] [--plot FILE]
+    ray job submit --working-dir . -- python bench/bench_cluster.py --mode published
+
+Modes: `published` (distinct images of 512x512, as in the workload of 16 requests of 512 images; `--images
+8192` is the whole of it), `throughput` (1920x1080, bf16 and uint8), `mixed` (sizes and repeats by Zipf's
+law), `one` (one request of 512), `latency` (a single image, alone and beside a request of 512), `repeats`
+(a worker's cache against a `ray.put` of the same bytes). Contenders take turns, piece by piece, so that a
+busy machine slows all of them alike. `--peer FILE` adds the extension that SGLang ships
+(`_multimodal.*.so`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import ray
+from bench_parity import encode, synthetic_photo
+from cluster_contenders import (
+    Contender,
+    actor_pool_contender,
+    core_contender,
+    pool_contender,
+    put_seconds,
+)
+
+import sglang_mm_ray as smr
+
+PUBLISHED_S = 62.7
+PUBLISHED_IMAGES = 8192
+
+
+def distinct_photos(count: int, width_px: int, height_px: int, seed: int) -> list[bytes]:
+    """JPEG files, q90, no two alike: photographs in little, each with a corner of its own."""
+    rng = np.random.default_rng(seed)
+    base = synthetic_photo(width_px, height_px)
+    files = []
+    for number in range(count):
+        pixels = base.copy() if number % 64 else np.roll(base, int(rng.integers(width_px)), axis=1)
+        pixels[:8, :8] = rng.integers(0, 256, (8, 8, 3), np.uint8)
+        files.append(encode(pixels, "JPEG", quality=90))
+        if number % 100 == 99:
+            print(f"\rmaking photos: {number + 1} of {count}", end="", file=sys.stderr)
+    print("\r" + " " * 40 + "\r", end="", file=sys.stderr)
+    return files
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of all Ray workers of this machine so far."""
+    total = sum(psutil.Process().cpu_times()[:2])
+    for process in psutil.process_iter(["name", "cmdline"]):
+        title = " ".join(process.info["cmdline"] or [])
+        if title.startswith("ray::"):
+            total += sum(process.cpu_times()[:2])
+    return float(total)
+
+
+def take_turns(contenders: dict[str, Contender], files: Sequence[bytes], pieces: int) -> list[dict[str, Any]]:
+    """Runs every contender over all files, in `pieces` turns; images/s, CPU seconds and bytes of each."""
+    totals = {name: {"s": 0.0, "cpu_s": 0.0, "bytes": 0} for name in contenders}
+    for contender in contenders.values():
+        for _ in contender(files[:2]):
+            pass
+    for part in np.array_split(np.arange(len(files)), pieces):
+        piece = [files[index] for index in part]
+        for name, contender in contenders.items():
+            print(f"\r{name}: image {part[0]} of {len(files)}    ", end="", file=sys.stderr)
+            cpu_before, started = cpu_seconds(), time.perf_counter()
+            size_bytes = sum(array.nbytes for array in contender(piece))
+            totals[name]["s"] += time.perf_counter() - started
+            totals[name]["cpu_s"] += cpu_seconds() - cpu_before
+            totals[name]["bytes"] += size_bytes + sum(map(len, piece))
+    print("\r" + " " * 50 + "\r", end="", file=sys.stderr)
+    return [
+        {
+            "contender": name,
+            "images": len(files),
+            "images_per_s": len(files) / total["s"],
+            "cpu_s_per_image": total["cpu_s"] / len(files),
+            "moved_mb": total["bytes"] / 1e6,
+        }
+        for name, total in totals.items()
+    ]
+
+
+class Bench:
+    """The modes, on the cluster that is connected."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.cores = int(ray.cluster_resources().get("CPU", 1))
+
+    def pool(self, transport: str = "bf16", **fields: Any) -> smr.PreprocessPool:
+        """A pool over the whole cluster."""
+        return smr.PreprocessPool(model="inkling", transport=transport, **fields)
+
+    def published(self) -> list[dict[str, Any]]:
+        """Distinct images of 512x512 against ActorPool; without the baselines where there are very many."""
+        count = self.options.images or 256
+        files = distinct_photos(count, 512, 512, seed=1)
+        rows = []
+        with self.pool(router_cache_bytes=0) as pool:
+            contenders = {"pool": pool_contender(pool), "core": core_contender("bf16")}
+            rows += take_turns(contenders, files, pieces=max(2, count // 512))
+        few = files[: min(count, 128)]
+        kinds = ["pillow", *(["peer"] if self.options.peer else [])]
+        for kind in kinds:
+            contender = actor_pool_contender(kind, self.cores, self.options.peer)
+            [row] = take_turns({f"ActorPool {kind}": contender}, few, pieces=2)
+            rows.append(row)
+            del contender
+        for row in rows:
+            row["s_for_8192"] = PUBLISHED_IMAGES / row["images_per_s"]
+        return rows
+
+    def throughput(self) -> list[dict[str, Any]]:
+        """1920x1080 in both transports, pool over core."""
+        files = distinct_photos(self.options.images or 96, 1920, 1080, seed=2)
+        rows = []
+        for transport in ("bf16", "uint8"):
+            with self.pool(transport, router_cache_bytes=0, worker_cache_bytes=0) as pool:
+                contenders = {
+                    f"pool {transport}": pool_contender(pool),
+                    f"core {transport}": core_contender(transport),
+                }
+                pair = take_turns(contenders, files, pieces=4)
+            pair[0]["over_core"] = pair[0]["images_per_s"] / pair[1]["images_per_s"]
+            rows += pair
+        return rows
+
+    def mixed(self) -> list[dict[str, Any]]:
+        """Sizes and repeats by Zipf's law."""
+        count = self.options.images or 400
+        kinds = [(512, 512), (1280, 720), (1920, 1080), (640, 1600), (3840, 2160)]
+        shares = np.array([8, 5, 4, 2, 1]) / 20
+        rng = np.random.default_rng(3)
+        catalogue: list[bytes] = []
+        for (width_px, height_px), share in zip(kinds, shares, strict=True):
+            catalogue += distinct_photos(max(2, int(share * count / 4)), width_px, height_px, seed=4)
+        ranks = (rng.zipf(1.3, count) - 1) % len(catalogue)
+        files = [catalogue[rank] for rank in rng.permutation(len(catalogue))[ranks]]
+        with self.pool() as pool:
+            rows = take_turns({"pool": pool_contender(pool), "core": core_contender("bf16")}, files, pieces=4)
+            status = pool.status()
+        distinct = len(set(files))
+        rows[0]["repeats_share"] = 1 - distinct / count
+        rows[0]["decoded_images"] = sum(worker["completed_images"] for worker in status["workers"])
+        return rows
+
+    def one(self) -> list[dict[str, Any]]:
+        """One request of 512 images."""
+        files = distinct_photos(self.options.images or 512, 512, 512, seed=5)
+        with self.pool(router_cache_bytes=0) as pool:
+            return take_turns({"one request": pool_contender(pool)}, files, pieces=1)
+
+    def latency(self) -> list[dict[str, Any]]:
+        """A single 1920x1080 image through the pool and in the process, and beside a request of 512."""
+        repeats = self.options.images or 60
+        files = distinct_photos(2 * repeats + 2, 1920, 1080, seed=6)
+        load = distinct_photos(512, 512, 512, seed=7)
+        core = core_contender("bf16")
+        with self.pool(router_cache_bytes=0) as pool:
+
+            async def alone() -> tuple[list[float], list[float]]:
+                through, inside = [], []
+                for data in files[:repeats]:
+                    started = time.perf_counter()
+                    (image,) = await pool.preprocess_async([data])
+                    image.array()
+                    through.append(time.perf_counter() - started)
+                    del image
+                    started = time.perf_counter()
+                    list(core([data]))
+                    inside.append(time.perf_counter() - started)
+                return through, inside
+
+            async def beside() -> list[float]:
+                async def consume() -> None:
+                    while not done:
+                        async for _, image in pool.stream(load):
+                            del image
+                            if done:
+                                return
+
+                done = False
+                times = []
+                busy = asyncio.create_task(consume())
+                await asyncio.sleep(0.5)
+                for data in files[repeats : 2 * repeats]:
+                    started = time.perf_counter()
+                    (image,) = await pool.preprocess_async([data])
+                    times.append(time.perf_counter() - started)
+                    del image
+                done = True
+                await busy
+                return times
+
+            through, inside = asyncio.run(alone())
+            under_load = asyncio.run(beside())
+
+        def row(name: str, times: list[float]) -> dict[str, Any]:
+            p50, p90, p99 = (float(np.percentile(times, q)) * 1e3 for q in (50, 90, 99))
+            return {"contender": name, "images": len(times), "p50_ms": p50, "p90_ms": p90, "p99_ms": p99}
+
+        rows = [row("core, idle", inside), row("pool, idle", through), row("pool, beside 512", under_load)]
+        rows[1]["over_core_ms"] = rows[1]["p50_ms"] - rows[0]["p50_ms"]
+        rows[2]["over_idle"] = rows[2]["p50_ms"] / rows[1]["p50_ms"]
+        return rows
+
+    def repeats(self) -> list[dict[str, Any]]:
+        """What a worker's cache costs against a `ray.put` of the same bytes."""
+        [data] = distinct_photos(1, 1920, 1080, seed=8)
+        with self.pool(router_cache_bytes=0) as pool:
+            (image,) = pool.preprocess([data])
+            size_bytes = image.nbytes
+            times, origins = [], set()
+            for _ in range(self.options.images or 40):
+                del image
+                time.sleep(0.02)
+                started = time.perf_counter()
+                (image,) = pool.preprocess([data])
+                times.append(time.perf_counter() - started)
+                origins.add(image.origin)
+            put_s = put_seconds(size_bytes)
+        hit_s = float(np.median(times))
+        return [
+            {
+                "contender": "worker cache hit",
+                "images": len(times),
+                "p50_ms": hit_s * 1e3,
+                "put_ms": put_s * 1e3,
+                "over_put": hit_s / put_s,
+                "origins": ",".join(sorted(origins)),
+            }
+        ]
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """The rows, each with the figures that it has, and ratios to the pool."""
+    rates = {row["contender"]: row.get("images_per_s") for row in rows}
+    pool = rates.get("pool")
+    for row in rows:
+        figures = [
+            f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in row.items()
+            if name != "contender"
+        ]
+        if pool and row["contender"] != "pool" and row.get("images_per_s"):
+            figures.append(f"pool is {pool / row['images_per_s']:.2f} x this")
+        print(f"{row['contender']:18} " + ", ".join(figures))
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Images/s, or milliseconds, as bars."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure_name = "images_per_s" if "images_per_s" in rows[0] else "p50_ms"
+    figure, axes = pyplot.subplots(figsize=(8, 0.6 * len(rows) + 1.5), layout="constrained")
+    axes.barh([row["contender"] for row in rows][::-1], [row[figure_name] for row in rows][::-1])
+    axes.set_xlabel(figure_name.replace("_per_", "/").replace("_", " "))
+    figure.savefig(path, dpi=150)
+
+
+def main() -> int:
+    modes = ("published", "throughput", "mixed", "one", "latency", "repeats")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--mode", choices=(*modes, "all"), default="published")
+    parser.add_argument("--images", type=int, default=0, help="how many; each mode has its own default")
+    parser.add_argument("--peer", type=Path, help="the extension of SGLang to compare with as well")
+    parser.add_argument("--address", help="Ray cluster; by default the job's, else a local one")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--plot", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    from sglang_mm_ray.cluster import start_ray
+
+    start_ray(options.address)
+    # Ray workers of a local run find the contenders' modules as this process does.
+    bench = Bench(options)
+    rows: list[dict[str, Any]] = []
+    for mode in modes if options.mode == "all" else (options.mode,):
+        run: Callable[[], list[dict[str, Any]]] = getattr(bench, mode)
+        rows += [{"mode": mode, **row} for row in run()]
+    if options.plot:
+        plot(rows, options.plot)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        for row in rows:
+            row.pop("mode") if options.mode != "all" else None
+        print_table(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
