@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Callable
 
 _HEADER_BYTES = 256
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def damaged(data: bytes, seed: int) -> bytes:
@@ -15,7 +17,20 @@ def damaged(data: bytes, seed: int) -> bytes:
     for _ in range(chance.choice((1, 1, 2, 3))):
         if copy:
             chance.choice(_FAULTS)(copy, chance)
+    # Behind a wrong checksum nothing of a PNG is looked at, so most copies get right ones.
+    if copy.startswith(_PNG) and chance.random() < 0.75:
+        _mend_checksums(copy)
     return bytes(copy)
+
+
+def _mend_checksums(copy: bytearray) -> None:
+    at = len(_PNG)
+    while at + 12 <= len(copy):
+        end = at + 8 + int.from_bytes(copy[at : at + 4], "big")
+        if end + 4 > len(copy):
+            return
+        copy[end : end + 4] = zlib.crc32(copy[at + 4 : end]).to_bytes(4, "big")
+        at = end + 4
 
 
 def _place(copy: bytearray, chance: random.Random) -> int:
