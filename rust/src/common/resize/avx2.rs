@@ -6,35 +6,17 @@
 
 use std::arch::x86_64::*;
 
-use super::coefficients::{Coefficients, PRECISION_BITS};
-use super::windows::{Window, Windows, byte_lane, split_16};
+use super::coefficients::PRECISION_BITS;
+use super::windows::{Window, Windows};
 
 mod horizontal;
 mod interleave;
 mod transpose;
 
-pub use horizontal::{Tiles, horizontal};
+pub use horizontal::horizontal;
 pub use interleave::{deinterleave, interleave};
 
 const VECTOR_BYTES: usize = 32;
-
-/// Lays out the weights of an axis: lanes of low halves for samples 0 and 1, for 2 and 3, and of high halves.
-pub fn windows(coefficients: &Coefficients) -> Option<Windows> {
-    Windows::new(coefficients, |weights| {
-        let halves = weights.map(split_16);
-        let high = halves.map(|(high, _)| high);
-        // `pmaddubsw` saturates: 255 times the positive, or the negative, weights of a pair must fit 16 bits.
-        for pair in [[high[0], high[2]], [high[1], high[3]]] {
-            let positive: i32 = pair.iter().filter(|&&high| high > 0).sum();
-            let negative: i32 = pair.iter().filter(|&&high| high < 0).sum();
-            if positive > 128 || negative < -128 || pair.iter().any(|&high| i8::try_from(high).is_err()) {
-                return None;
-            }
-        }
-        let pair = |first: usize| (halves[first].1 & 0xffff) | (halves[first + 1].1 << 16);
-        Some([pair(0), pair(2), byte_lane(high)])
-    })
-}
 
 fn check() {
     assert!(is_x86_feature_detected!("avx2"), "the CPU lacks AVX2");

@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::coefficients::{Coefficients, PRECISION_BITS};
+use super::coefficients::PRECISION_BITS;
 use super::windows::{Window, Windows, byte_lane, split_8};
 
 mod horizontal;
@@ -16,13 +16,8 @@ pub use horizontal::{Blocks, blocks, horizontal};
 const VECTOR_BYTES: usize = 64;
 const SHIFT: u32 = PRECISION_BITS;
 
-/// Lays out the weights of an axis: for each quad the lanes of the high, middle and low bytes.
-pub fn windows(coefficients: &Coefficients) -> Option<Windows> {
-    Windows::new(coefficients, planes)
-}
-
-// The weights of four taps as lanes of high, middle and low bytes.
-fn planes(weights: [i32; 4]) -> Option<[i32; 3]> {
+/// The weights of four taps as lanes of high, middle and low bytes.
+pub fn planes(weights: [i32; 4]) -> Option<[i32; 3]> {
     let bytes = weights.map(split_8);
     bytes
         .iter()

@@ -67,7 +67,7 @@ impl Passes {
         let strips = out_pixels.div_ceil(widest.max(STRIP_ALIGN));
         let strip_pixels = out_pixels.div_ceil(strips).next_multiple_of(STRIP_ALIGN);
         let stride = 4 * (strip_pixels.min(out_pixels) * self.channels + 16).next_multiple_of(STRIP_ALIGN);
-        let scratch_bytes = self.horizontal.as_ref().map_or(0, |weights| kernels::scratch_bytes(weights));
+        let scratch_bytes = self.horizontal.as_ref().map_or(0, |weights| weights.scratch_bytes());
         let mut memory = Buffer::take(stride * capacity + scratch_bytes)?;
         let (ring, scratch) = memory.bytes_mut().split_at_mut(stride * capacity);
         for start in (0..out_pixels).step_by(strip_pixels) {
@@ -148,7 +148,16 @@ impl Strip<'_> {
         match horizontal {
             Some(weights) => {
                 let pixels = self.pixels.clone();
-                kernels::horizontal(weights, *channels, &self.source, first_row, pixels, scratch, chunk);
+                kernels::horizontal(
+                    *level,
+                    weights,
+                    *channels,
+                    &self.source,
+                    first_row,
+                    pixels,
+                    scratch,
+                    chunk,
+                );
             }
             None => kernels::interleave(*level, &self.source, first_row, self.values(), chunk),
         }

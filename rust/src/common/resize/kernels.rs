@@ -3,11 +3,13 @@
 use std::ops::Range;
 
 use super::coefficients::Coefficients;
-use super::windows::{Window, Windows};
-use crate::common::simd::Level;
-
+#[cfg(target_arch = "aarch64")]
+use super::neon;
+use super::tiles::Tiles;
+use super::windows::{self, Window, Windows};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
+use crate::common::simd::Level;
 
 /// Quads of rows that the horizontal pass makes at a time.
 pub const CHUNK_QUADS: usize = 4;
@@ -38,22 +40,29 @@ impl<'a> Rows<'a> {
 /// Weights of the horizontal pass.
 #[derive(Debug)]
 pub enum Horizontal {
-    /// For the transposing kernel.
-    #[cfg(target_arch = "x86_64")]
-    Avx2(avx2::Tiles),
+    /// For the transposing kernels.
+    Tiles(Tiles),
     /// For the permuting kernel.
     #[cfg(target_arch = "x86_64")]
-    Avx512(avx512::Blocks),
+    Blocks(avx512::Blocks),
 }
 
 impl Horizontal {
     /// Memory it takes, in bytes.
     pub fn size_bytes(&self) -> usize {
         match self {
+            Self::Tiles(tiles) => tiles.size_bytes(),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(tiles) => tiles.size_bytes(),
+            Self::Blocks(blocks) => blocks.size_bytes(),
+        }
+    }
+
+    /// Bytes of scratch memory that [`horizontal`] needs.
+    pub fn scratch_bytes(&self) -> usize {
+        match self {
+            Self::Tiles(tiles) => tiles.scratch_bytes,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(blocks) => blocks.size_bytes(),
+            Self::Blocks(_) => 0,
         }
     }
 }
@@ -61,11 +70,12 @@ impl Horizontal {
 /// Weights of the vertical pass; `None` if the level has no kernel that can take them.
 pub fn vertical_weights(level: Level, coefficients: &Coefficients) -> Option<Windows> {
     match level {
+        Level::Scalar => None,
+        Level::Avx2 | Level::Neon => Windows::new(coefficients, windows::halves),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => avx2::windows(coefficients),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => avx512::windows(coefficients),
-        _ => None,
+        Level::Avx512 => Windows::new(coefficients, avx512::planes),
+        #[cfg(not(target_arch = "x86_64"))]
+        Level::Avx512 => None,
     }
 }
 
@@ -76,25 +86,19 @@ pub fn horizontal_weights(
     channels: usize,
     row_bytes: usize,
 ) -> Option<Horizontal> {
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => avx2::Tiles::new(coefficients, channels).map(Horizontal::Avx2),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => avx512::blocks(coefficients, channels, row_bytes)
-            .map(Horizontal::Avx512)
-            .or_else(|| avx2::Tiles::new(coefficients, channels).map(Horizontal::Avx2)),
-        _ => None,
+    #[cfg(target_arch = "x86_64")]
+    if level == Level::Avx512
+        && let Some(blocks) = avx512::blocks(coefficients, channels, row_bytes)
+    {
+        return Some(Horizontal::Blocks(blocks));
     }
-}
-
-/// Bytes of scratch memory that [`horizontal`] needs.
-pub fn scratch_bytes(weights: &Horizontal) -> usize {
-    match weights {
-        #[cfg(target_arch = "x86_64")]
-        Horizontal::Avx2(tiles) => tiles.scratch_bytes,
-        #[cfg(target_arch = "x86_64")]
-        Horizontal::Avx512(_) => 0,
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = row_bytes;
+    if level == Level::Scalar {
+        return None;
     }
+    let windows = Windows::new(coefficients, windows::halves)?;
+    Some(Horizontal::Tiles(Tiles::new(windows, channels)))
 }
 
 /// Where quads of rows go: `CHUNK_QUADS` runs of lanes, `stride` bytes apart.
@@ -107,7 +111,9 @@ pub struct Chunk<'a> {
 }
 
 /// Resamples a chunk of rows from `first_row` on along x, for the output pixels `pixels`.
+#[allow(clippy::too_many_arguments)]
 pub fn horizontal(
+    level: Level,
     weights: &Horizontal,
     channels: usize,
     source: &Rows,
@@ -116,13 +122,20 @@ pub fn horizontal(
     scratch: &mut [u8],
     chunk: Chunk,
 ) {
-    match weights {
+    match (level, weights) {
         #[cfg(target_arch = "x86_64")]
-        Horizontal::Avx2(tiles) => {
+        (Level::Avx2 | Level::Avx512, Horizontal::Tiles(tiles)) => {
             avx2::horizontal(tiles, channels, source, first_row, pixels, scratch, chunk);
         }
         #[cfg(target_arch = "x86_64")]
-        Horizontal::Avx512(blocks) => avx512::horizontal(blocks, channels, source, first_row, pixels, chunk),
+        (Level::Avx512, Horizontal::Blocks(blocks)) => {
+            avx512::horizontal(blocks, channels, source, first_row, pixels, chunk);
+        }
+        #[cfg(target_arch = "aarch64")]
+        (Level::Neon, Horizontal::Tiles(tiles)) => {
+            neon::horizontal(tiles, channels, source, first_row, pixels, scratch, chunk);
+        }
+        _ => no_kernel(level),
     }
 }
 
@@ -140,6 +153,8 @@ pub fn vertical(
         Level::Avx2 => avx2::vertical(weights, window, quads, stride, out),
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => avx512::vertical(weights, window, quads, stride, out),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => neon::vertical(weights, window, quads, stride, out),
         _ => no_kernel(level),
     }
 }
@@ -149,6 +164,8 @@ pub fn interleave(level: Level, source: &Rows, first_row: usize, values: Range<u
     match level {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::Avx512 => avx2::interleave(source, first_row, values, chunk),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => neon::interleave(source, first_row, values, chunk),
         _ => no_kernel(level),
     }
 }
@@ -158,6 +175,8 @@ pub fn deinterleave(level: Level, lanes: &[u8], rows: &mut [&mut [u8]]) {
     match level {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::Avx512 => avx2::deinterleave(lanes, rows),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => neon::deinterleave(lanes, rows),
         _ => no_kernel(level),
     }
 }

@@ -9,8 +9,11 @@ mod cache;
 mod coefficients;
 mod engine;
 mod kernels;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod plan;
 mod scalar;
+mod tiles;
 mod windows;
 
 #[cfg(test)]

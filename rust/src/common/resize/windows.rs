@@ -13,6 +13,7 @@ pub const SLOTS: [usize; 4] = [0, 2, 1, 3];
 
 /// The taps of one output index.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "NEON looks at the weights instead"))]
 pub struct Window {
     /// First quad.
     pub first: usize,
@@ -94,6 +95,23 @@ impl Windows {
     }
 }
 
+/// Lays out the weights of a quad for kernels with 16-bit multiplications: lanes of low halves for samples 0 and 1,
+/// for 2 and 3, and of high halves as bytes.
+pub fn halves(weights: [i32; 4]) -> Option<[i32; 3]> {
+    let halves = weights.map(split_16);
+    let high = halves.map(|(high, _)| high);
+    // `pmaddubsw` saturates: 255 times the positive, or the negative, weights of a pair must fit 16 bits.
+    for pair in [[high[0], high[2]], [high[1], high[3]]] {
+        let positive: i32 = pair.iter().filter(|&&high| high > 0).sum();
+        let negative: i32 = pair.iter().filter(|&&high| high < 0).sum();
+        if positive > 128 || negative < -128 || pair.iter().any(|&high| i8::try_from(high).is_err()) {
+            return None;
+        }
+    }
+    let pair = |first: usize| (halves[first].1 & 0xffff) | (halves[first + 1].1 << 16);
+    Some([pair(0), pair(2), byte_lane(high)])
+}
+
 /// Splits a weight as `high * 2^16 + low` with both signed.
 pub fn split_16(weight: i32) -> (i32, i32) {
     let low = i32::from(weight as i16);
@@ -101,6 +119,7 @@ pub fn split_16(weight: i32) -> (i32, i32) {
 }
 
 /// Splits a weight into three signed bytes, the most significant first.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for AVX-512"))]
 pub fn split_8(weight: i32) -> [i32; 3] {
     let low = i32::from(weight as i8);
     let rest = (weight - low) >> 8;

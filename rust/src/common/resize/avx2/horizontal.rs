@@ -4,53 +4,11 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::coefficients::Coefficients;
 use super::super::kernels::{CHUNK_QUADS, Chunk, Rows};
-use super::super::windows::{Window, Windows};
-use super::transpose::{COLUMN_BYTES, transpose};
+use super::super::tiles::{COLUMN_BYTES, Tiles, span};
+use super::super::windows::Window;
+use super::transpose::transpose;
 use super::{check, weighted};
-
-/// What a tile of transposed columns may take, so that it stays in the L1 cache.
-const TILE_BYTES: usize = 16 << 10;
-
-/// Weights, and how the rows are cut into tiles.
-#[derive(Debug)]
-pub struct Tiles {
-    windows: Windows,
-    /// Output pixels of a tile, a multiple of 4.
-    tile_pixels: usize,
-    /// Bytes of scratch memory that [`horizontal`] needs.
-    pub scratch_bytes: usize,
-}
-
-impl Tiles {
-    /// Lays out the weights; `None` if they are out of range.
-    pub fn new(coefficients: &Coefficients, channels: usize) -> Option<Self> {
-        let windows = super::windows(coefficients)?;
-        let columns = TILE_BYTES / (COLUMN_BYTES * channels);
-        let per_pixel = (span(&windows.windows).1 as f64 / windows.windows.len() as f64).max(1e-3);
-        let free = columns.saturating_sub(windows.most_quads()) as f64;
-        let tile_pixels = ((free / per_pixel) as usize).clamp(4, 256) & !3;
-        // Strips may begin at any multiple of 4 pixels.
-        let spans = (0..windows.windows.len()).step_by(4).map(|start| {
-            let (first, end) = span(&windows.windows[start..windows.windows.len().min(start + tile_pixels)]);
-            end - first
-        });
-        let scratch_bytes = (spans.max().unwrap_or(0) + 4) * channels * COLUMN_BYTES;
-        Some(Self { windows, tile_pixels, scratch_bytes })
-    }
-
-    /// Memory it takes, in bytes.
-    pub fn size_bytes(&self) -> usize {
-        self.windows.size_bytes()
-    }
-}
-
-fn span(windows: &[Window]) -> (usize, usize) {
-    let first = windows.iter().map(|window| window.first).min().unwrap_or(0);
-    let end = windows.iter().map(|window| window.first + window.quads).max().unwrap_or(0);
-    (first, end)
-}
 
 /// Resamples a chunk of rows along x, for output pixels `pixels`, into quads of rows.
 pub fn horizontal(

@@ -4,11 +4,9 @@
 use std::arch::x86_64::*;
 
 use super::super::kernels::{CHUNK_QUADS, Rows};
+use super::super::tiles::COLUMN_BYTES;
 use super::super::windows::SLOTS;
 use super::VECTOR_BYTES;
-
-/// Bytes of a column: one quad of every row of a chunk.
-pub const COLUMN_BYTES: usize = 16 * CHUNK_QUADS;
 
 /// Source pixels `4 * first .. 4 * end` of every row of the chunk become columns: for each quad of pixels and
 /// channel, a lane for each row.
