@@ -276,3 +276,10 @@ def spans(
 def digest(array: NDArray[Any]) -> str:
     """SHA-256 of all values, little-endian; 16 of its 64 digits."""
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+
+
+def one_thread() -> None:
+    """Holds torch to one thread."""
+    import torch
+
+    torch.set_num_threads(1)
