@@ -5,6 +5,12 @@
 //! default they are left out: `[patches, 3, 1, patch, patch]`, for the consumer to repeat along the third axis
 //! and flatten. With `expand_temporal` it is the published `[patches, 3 * temporal * patch * patch]`.
 
+pub mod arithmetic;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod band;
 pub mod checkpoint;
 pub mod mrope;
 pub mod normalize;

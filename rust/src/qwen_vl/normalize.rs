@@ -4,6 +4,7 @@
 //! out a last bit apart. A byte has 256 values, so a table of 256 by 3 holds all that can ever come out; it is
 //! computed step by step as the backend does and is what every kernel is held to.
 
+use super::arithmetic::Arithmetic;
 use super::parameters::{Backend, QwenVlParameters};
 use crate::common::bf16::f32_to_bf16;
 
@@ -17,6 +18,8 @@ pub struct Normaliser {
     pub float: [[f32; 256]; CHANNELS],
     /// Rounded to bfloat16 bits.
     pub bf16: [[u16; 256]; CHANNELS],
+    /// The same without a table.
+    pub arithmetic: Arithmetic,
 }
 
 impl Normaliser {
@@ -29,7 +32,9 @@ impl Normaliser {
             })
         });
         let bf16 = float.map(|channel| channel.map(f32_to_bf16));
-        Self { float, bf16 }
+        let mut normaliser = Self { float, bf16, arithmetic: Arithmetic { steps: None, bf16_line: None } };
+        normaliser.arithmetic = Arithmetic::proved(parameters, &normaliser);
+        normaliser
     }
 }
 

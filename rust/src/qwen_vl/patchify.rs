@@ -3,10 +3,46 @@
 //! Patches stand in the order `(rows / merge, columns / merge, merge, merge)`, so that those of one token are
 //! neighbours. Inside, values stand as `(channel, time, row, column)`; a still picture is the same at all times.
 
+use rayon::prelude::*;
+
+use super::arithmetic::Arithmetic;
 use super::normalize::{CHANNELS, Normaliser};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512, band};
 use crate::common::simd::{self, Level};
 use crate::error::{CoreError, Result};
 use crate::tensor::Transport;
+
+/// Largest patch that the vector kernels take; beyond it, the reference does the work.
+pub const MOST_PATCH_PX: usize = 64;
+/// The rows of a patch are too far apart for the CPU to foresee, so the kernels ask for what lies this far on.
+pub const AHEAD_BYTES: usize = 256;
+// Larger outputs leave the L2 cache before anyone reads them, so they need not go through it.
+const STREAM_BYTES: usize = 1 << 20;
+// A picture is split over threads only if each gets this much to write.
+const PART_BYTES: usize = 1 << 20;
+
+/// What a value is stored as.
+pub trait Element: Copy + Send + Sync + bytemuck::Pod {
+    /// Whether it is the bits of a bfloat16, not an `f32`.
+    const IS_BF16: bool;
+    /// The values of every byte.
+    fn table(normaliser: &Normaliser) -> &[[Self; 256]; CHANNELS];
+}
+
+impl Element for f32 {
+    const IS_BF16: bool = false;
+    fn table(normaliser: &Normaliser) -> &[[Self; 256]; CHANNELS] {
+        &normaliser.float
+    }
+}
+
+impl Element for u16 {
+    const IS_BF16: bool = true;
+    fn table(normaliser: &Normaliser) -> &[[Self; 256]; CHANNELS] {
+        &normaliser.bf16
+    }
+}
 
 /// How a resized picture is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,30 +140,71 @@ pub fn patchify(
             out.len()
         )));
     }
-    let misaligned = |_| CoreError::argument("the output is not aligned to its element type");
-    let level = simd::level()?;
     match transport {
-        Transport::Bf16 => {
-            let out = bytemuck::try_cast_slice_mut(out).map_err(misaligned)?;
-            write(pixels, layout, &normaliser.bf16, level, out);
-        }
-        Transport::Float32 => {
-            let out = bytemuck::try_cast_slice_mut(out).map_err(misaligned)?;
-            write(pixels, layout, &normaliser.float, level, out);
-        }
-        Transport::Uint8 => {
-            return Err(CoreError::argument("uint8 pixels are not patches; choose bf16 or float32"));
-        }
+        Transport::Bf16 => write::<u16>(normaliser, pixels, layout, out),
+        Transport::Float32 => write::<f32>(normaliser, pixels, layout, out),
+        Transport::Uint8 => Err(CoreError::argument("uint8 pixels are not patches; choose bf16 or float32")),
+    }
+}
+
+fn write<T: Element>(normaliser: &Normaliser, pixels: &[u8], layout: Layout, out: &mut [u8]) -> Result<()> {
+    let level = simd::level()?;
+    let out_bytes = out.len();
+    let out: &mut [T] = bytemuck::try_cast_slice_mut(out)
+        .map_err(|_| CoreError::argument("the output is not aligned to its element type"))?;
+    let band_values = layout.columns() * layout.merge * layout.patch_values();
+    if band_values == 0 {
+        return Ok(());
+    }
+    let stream = out_bytes >= STREAM_BYTES;
+    let write_band =
+        |(band, out): (usize, &mut [T])| write_band(normaliser, level, pixels, layout, band, stream, out);
+    // Asked only within the core's pool: elsewhere, asking would start another one.
+    if rayon::current_thread_index().is_some() && rayon::current_num_threads() > 1 && out_bytes > PART_BYTES {
+        let bands = (PART_BYTES / (band_values * size_of::<T>())).max(1);
+        out.par_chunks_exact_mut(band_values).enumerate().with_min_len(bands).for_each(write_band);
+    } else {
+        out.chunks_exact_mut(band_values).enumerate().for_each(write_band);
     }
     Ok(())
 }
 
-fn write<T: Copy>(pixels: &[u8], layout: Layout, table: &[[T; 256]; CHANNELS], level: Level, out: &mut [T]) {
-    let _ = level;
-    let band_values = layout.columns() * layout.merge * layout.patch_values();
-    for (band, out) in out.chunks_exact_mut(band_values.max(1)).enumerate() {
-        scalar_band(pixels, layout, table, band, out);
+fn write_band<T: Element>(
+    normaliser: &Normaliser,
+    level: Level,
+    pixels: &[u8],
+    layout: Layout,
+    band: usize,
+    stream: bool,
+    out: &mut [T],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if layout.patch_px <= MOST_PATCH_PX {
+        macro_rules! kernels {
+            ($set:ident) => {{
+                let Arithmetic { steps, bf16_line } = &normaliser.arithmetic;
+                let stream = stream.then_some($set::stream as band::Stream);
+                if let Some(line) = bf16_line.as_ref().filter(|_| T::IS_BF16) {
+                    let patches = |corners: &mut dyn Iterator<Item = usize>, out: &mut [T]| {
+                        $set::patches_by_line(pixels, layout, line, corners, out);
+                    };
+                    return band::write(layout, band, out, patches, stream);
+                }
+                if let Some(steps) = steps {
+                    let patches = |corners: &mut dyn Iterator<Item = usize>, out: &mut [T]| {
+                        $set::patches_by_steps(pixels, layout, steps, corners, out);
+                    };
+                    return band::write(layout, band, out, patches, stream);
+                }
+            }};
+        }
+        match level {
+            Level::Avx512 => kernels!(avx512),
+            Level::Avx2 => kernels!(avx2),
+            Level::Scalar | Level::Neon => {}
+        }
     }
+    scalar_band(pixels, layout, T::table(normaliser), band, out);
 }
 
 /// The reference: one band by table, one value at a time.
@@ -151,6 +228,90 @@ pub fn scalar_band<T: Copy>(
             }
             for copy in rest.chunks_exact_mut(plane) {
                 copy.copy_from_slice(first);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parameters::{Backend, QwenVlParameters};
+    use super::*;
+
+    fn noise(len: usize) -> Vec<u8> {
+        let mut state = 0x9e37_79b9_u32;
+        let step = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        (0..len).map(step).collect()
+    }
+
+    fn patches(
+        normaliser: &Normaliser,
+        level: Level,
+        layout: Layout,
+        transport: Transport,
+        skew: usize,
+    ) -> Vec<u8> {
+        let pixels = noise(layout.width * layout.height * CHANNELS);
+        let element = transport.dtype().size_bytes();
+        let len = layout.values() * element;
+        // As a vector of `u128`, so that the start is aligned and the skew decides.
+        let mut memory = vec![0x5555_5555_u128; len / 16 + 2];
+        let memory: &mut [u8] = bytemuck::cast_slice_mut(&mut memory);
+        let out = &mut memory[skew * element..skew * element + len];
+        let made = simd::with_level(level, || patchify(normaliser, &pixels, layout, transport, out));
+        made.expect("the level is available").expect("the layout is valid");
+        let written = out.to_vec();
+        let untouched = |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, 0 | 0x55));
+        assert!(
+            untouched(&memory[..skew * element]) && untouched(&memory[skew * element + len..]),
+            "{layout:?}"
+        );
+        written
+    }
+
+    #[test]
+    fn every_level_writes_what_the_table_says_and_nothing_else() {
+        let pil = QwenVlParameters { backend: Backend::Pil, ..QwenVlParameters::default() };
+        let table = QwenVlParameters { image_std: [1e-36, 1.0, 1e36], ..pil.clone() };
+        for parameters in [QwenVlParameters::default(), pil, table] {
+            let normaliser = Normaliser::new(&parameters);
+            for patch_px in (1..=20).chain([28, 31, 32, 33, 64, 65]) {
+                for (merge, copies) in [(2, 1), (1, 2), (2, 3)] {
+                    let side = patch_px * merge;
+                    let layout = Layout { width: 3 * side, height: 2 * side, patch_px, merge, copies };
+                    for transport in [Transport::Bf16, Transport::Float32] {
+                        let expected = patches(&normaliser, Level::Scalar, layout, transport, 0);
+                        for level in Level::available() {
+                            for skew in [0, 1] {
+                                let found = patches(&normaliser, level, layout, transport, skew);
+                                assert!(found == expected, "{level} {layout:?} {transport:?}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn streamed_and_split_pictures_are_the_same() {
+        let normaliser = Normaliser::new(&QwenVlParameters::default());
+        for (patch_px, copies) in [(14, 2), (16, 2), (14, 1), (7, 1), (28, 3)] {
+            let layout = Layout { width: 28 * 32, height: 28 * 24, patch_px, merge: 2, copies };
+            for transport in [Transport::Bf16, Transport::Float32] {
+                assert!(layout.values() * transport.dtype().size_bytes() > STREAM_BYTES);
+                let expected = patches(&normaliser, Level::Scalar, layout, transport, 0);
+                for level in Level::available() {
+                    for skew in [0, 1] {
+                        assert!(patches(&normaliser, level, layout, transport, skew) == expected, "{level}");
+                    }
+                    let split = crate::common::threads::pool()
+                        .install(|| patches(&normaliser, level, layout, transport, 0));
+                    assert!(split == expected, "{level} in the pool");
+                }
             }
         }
     }
