@@ -1,10 +1,11 @@
 """Speed and parity of Qwen-VL on one thread, in one run: `python bench/bench_qwen.py [--peer FILE] [--json]`.
 
 An encoded photograph (JPEG q90) becomes transformers' `pixel_values`, float32 with all temporal copies. The
-contenders take turns and the best of many repeats counts, in CPU time of the process, which with one thread is
-the time on an idle machine: the core by the function that SGLang publishes, transformers' two backends behind Pillow where transformers is installed,
-and with `--peer` the compiled extension that SGLang ships (`_multimodal.*.so`). Parity is against
-transformers' backend of the same arithmetic. The exit code is 1 if the core differs from it in any bit.
+contenders take turns and the best of many repeats counts, in CPU time of the process, which with one thread
+is the time on an idle machine: the core by the function that SGLang publishes; transformers' two backends
+behind Pillow, where transformers is installed; and with `--peer` the compiled extension that SGLang ships
+(`_multimodal.*.so`). Parity is against the backend of the same arithmetic. The exit code is 1 if the
+core differs from it in any bit.
 """
 
 from __future__ import annotations
