@@ -1,0 +1,354 @@
+"""Speed of the core in one run: `python bench/bench_core.py [--json FILE] [--plot FILE]`.
+
+One thread unless said. One-thread work is timed in seconds of the CPU, so that waiting for it on a busy
+machine does not count; batches in seconds of the clock. The contenders of a piece of work take turns. Shown
+are medians with the spread from the 10th to the 90th percentile, and ratios of medians. Contenders: the
+peer's core (SGLang's extension: `SGLANG_MULTIMODAL_SO`, else fetched by pip), Pillow, pillow-simd where it
+installs (`PILLOW_SIMD_DIR`), and libjpeg-turbo alone through simplejpeg. What is not here is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+from bench_parity import encode, synthetic_photo
+from contenders import libjpeg_turbo, peer, pillow_simd_dir, pillow_simd_resize
+from PIL import Image
+
+from sglang_mm_ray import _core
+
+Work = Callable[[], Any]
+Samples = dict[str, list[float]]
+Row = dict[str, Any]
+
+SECONDS_A_ROW, FEWEST_ROUNDS, MOST_ROUNDS = 4.0, 9, 200
+BICUBIC, LANCZOS = Image.Resampling.BICUBIC, Image.Resampling.LANCZOS
+RESIZES = (
+    ((1920, 1080), (2048, 1152), "pil_lanczos", LANCZOS),
+    ((512, 512), (1024, 1024), "pil_lanczos", LANCZOS),
+    ((1920, 1080), (960, 540), "pil_lanczos", LANCZOS),
+    ((3840, 2160), (1288, 728), "pil_bicubic", BICUBIC),
+)
+# width, height, frac, cap; at least this many times the peer; at most this many times libjpeg-turbo alone.
+IMAGES = (
+    (512, 512, 2.0, 2048, 7.0, None),
+    (1920, 1080, 2.0, 2048, 5.0, 1.5),
+    (3840, 2160, None, None, 2.2, 1.2),
+)
+
+
+def take_turns(
+    works: dict[str, Work | None],
+    seconds: float = SECONDS_A_ROW,
+    clock_s: Callable[[], float] = time.process_time,
+) -> Samples:
+    """Seconds of each call of each contender, one call each in turn."""
+    present = {name: work for name, work in works.items() if work is not None}
+    samples: Samples = {name: [] for name in present}
+    for work in present.values():
+        work()
+    ends = time.perf_counter() + seconds
+    for done in range(MOST_ROUNDS):
+        if done >= FEWEST_ROUNDS and time.perf_counter() > ends:
+            break
+        for name, work in present.items():
+            started_s = clock_s()
+            work()
+            samples[name].append(clock_s() - started_s)
+    return samples
+
+
+def row(work: str, samples: Samples, targets: dict[str, Any]) -> Row:
+    """`targets`: `"ours/peer": (ratio, at_least)` compares medians of two contenders."""
+    found: dict[str, Any] = {}
+    for name, seconds in samples.items():
+        if seconds:
+            tenths = statistics.quantiles(seconds, n=10) if len(seconds) > 1 else [seconds[0]] * 9
+            found[name] = {
+                "median_ms": statistics.median(seconds) * 1e3,
+                "p10_ms": tenths[0] * 1e3,
+                "p90_ms": tenths[-1] * 1e3,
+                "best_ms": min(seconds) * 1e3,
+                "rounds": len(seconds),
+            }
+    checks = []
+    for pair, (limit, at_least) in targets.items():
+        top, bottom = pair.split("/")
+        if top in found and bottom in found:
+            ratio = found[top]["median_ms"] / found[bottom]["median_ms"]
+            best = found[top]["best_ms"] / found[bottom]["best_ms"]
+            met = ratio >= limit if at_least else ratio <= limit
+            checks.append(
+                {"pair": pair, "ratio": ratio, "best": best, "limit": limit, "at_least": at_least, "met": met}
+            )
+    return {"work": work, "contenders": found, "targets": checks}
+
+
+def image_rows(rival: Any) -> list[Row]:
+    rows = []
+    for width, height, frac, cap, against_peer, against_decode in IMAGES:
+        data = encode(synthetic_photo(width, height), "JPEG", quality=90)
+        works: dict[str, Work | None] = {
+            "ours": lambda d=data, f=frac, c=cap: _core.inkling.preprocess_images([d], 40, f, c),
+            "peer": rival and (lambda d=data, f=frac, c=cap: rival.inkling.preprocess_images([d], 40, f, c)),
+            "libjpeg-turbo": libjpeg_turbo(data),
+        }
+        targets = {"peer/ours": (against_peer, True)}
+        if against_decode:
+            targets["ours/libjpeg-turbo"] = (against_decode, False)
+        name = f"preprocess_images {width}x{height}" + (f", frac {frac:g}, cap {cap}" if frac else "")
+        rows.append(row(name, take_turns(works), targets))
+    return rows
+
+
+def at_level(level: str, work: Work) -> Work:
+    def run() -> None:
+        _core.set_simd_level(level)
+        work()
+
+    return run
+
+
+def resize_rows(rival: Any) -> list[Row]:
+    rows, simd_dir = [], pillow_simd_dir()
+    levels = _core.build_info()["simd_available"]
+    for source, out, name, resample in RESIZES:
+        noise = np.random.default_rng(7).integers(0, 256, (source[1], source[0], 3), dtype=np.uint8)
+        image = Image.fromarray(noise)
+        ours = lambda a=noise, o=out, n=name: _core.common.resize_rgb(a, *o, n)  # noqa: E731
+        works: dict[str, Work | None] = {
+            f"ours {level}": at_level(level, ours) for level in levels if level != "scalar"
+        }
+        works["peer"] = rival and (lambda a=noise, o=out, n=name: rival.common.resize_rgb(a, *o, n))
+        works["Pillow"] = lambda i=image, o=out, r=resample: i.resize(o, r)
+        samples = take_turns(works)
+        if simd_dir:
+            samples["pillow-simd"] = pillow_simd_resize(simd_dir, source, out, int(resample), 40)
+        targets: dict[str, Any] = {}
+        for level, limit in (("avx2", 11.0), ("avx512", 20.0)):
+            targets[f"Pillow/ours {level}"] = (limit, True)
+            targets[f"pillow-simd/ours {level}"] = (1.0, True)
+        sizes = f"{source[0]}x{source[1]} -> {out[0]}x{out[1]}"
+        rows.append(row(f"resize {sizes} {name.removeprefix('pil_')}", samples, targets))
+    _core.set_simd_level(None)
+    return rows
+
+
+def patchify_rows(rival: Any) -> list[Row]:
+    width, height = 2048, 1152
+    pixels = synthetic_photo(width, height)
+    processor = _core.processor("inkling")
+    rows = []
+    for transport in ("bf16", "float32"):
+        [(dtype, shape)] = processor.finished(width, height, transport).values()
+        out = np.ones(int(np.prod(shape)) * (2 if dtype == "bfloat16" else 4), np.uint8)
+        other = np.ones_like(out)
+        works: dict[str, Work | None] = {
+            "ours": lambda t=transport, o=out: processor.finish(pixels, t, o),
+            "ours scalar": at_level("scalar", lambda t=transport, o=out: processor.finish(pixels, t, o)),
+            "copy of the output": lambda o=out, c=other: np.copyto(c, o),
+        }
+        works["ours"] = at_level(_core.build_info()["simd_detected"], works["ours"] or (lambda: None))
+        if transport == "bf16" and rival:
+            works["peer"] = lambda: rival.inkling.patchify_rgb(pixels, 40)
+        rows.append(
+            row(f"patchify {width}x{height} to {transport}", take_turns(works), {"peer/ours": (4.0, True)})
+        )
+    _core.set_simd_level(None)
+    return rows
+
+
+def decode_rows(rival: Any) -> list[Row]:
+    rows = []
+    for format_name, options in (("JPEG", {"quality": 90}), ("PNG", {})):
+        for width, height in ((512, 512), (1920, 1080), (3840, 2160)):
+            data = encode(synthetic_photo(width, height), format_name, **options)
+            works: dict[str, Work | None] = {
+                "ours": lambda d=data: _core.common.image_decode_rgb(d),
+                "peer": rival and (lambda d=data: rival.common.image_decode_rgb(d)),
+                "Pillow": lambda d=data: np.asarray(Image.open(__import__("io").BytesIO(d)).convert("RGB")),
+            }
+            if format_name == "JPEG":
+                works["libjpeg-turbo"] = libjpeg_turbo(data)
+            rows.append(row(f"decode {format_name} {width}x{height}", take_turns(works, 2.0), {}))
+    return rows
+
+
+def mixed_batch() -> list[bytes]:
+    """64 JPEGs from 0.05 to 8 megapixels, as a request mixes them."""
+    sizes = [
+        (320, 160),
+        (512, 512),
+        (800, 600),
+        (1024, 768),
+        (640, 1136),
+        (1920, 1080),
+        (1500, 1000),
+        (3840, 2160),
+    ]
+    kinds = [encode(synthetic_photo(*size), "JPEG", quality=90) for size in sizes]
+    return [kinds[at % 7] if at % 32 else kinds[7] for at in range(64)]
+
+
+def batch_samples() -> Samples:
+    datas, processor = mixed_batch(), _core.processor("inkling")
+    copy_from = np.ones(64 << 20, np.uint8)
+    copy_to = np.ones_like(copy_from)
+    return take_turns(
+        {
+            "batch of 64": lambda: processor.preprocess_batch(datas),
+            "copy of 64 MiB": lambda: np.copyto(copy_to, copy_from),
+        },
+        10.0,
+        time.perf_counter,
+    )
+
+
+def memory_rows() -> list[dict[str, Any]]:
+    """Peak of memory over the process before the first image, and page faults once warm."""
+    rows = []
+    for width, height in ((1920, 1080), (4000, 3000), (8000, 6000)):
+        for frac in (None, 2.0):
+            # The image is made by a process of its own, whose peak is not this one's.
+            data = subprocess.run(
+                [sys.executable, __file__, "--encode", str(width), str(height)],
+                capture_output=True,
+                check=True,
+            ).stdout
+            code = (
+                "import sys, json, resource; from sglang_mm_ray import _core; d = sys.stdin.buffer.read();"
+                "tiny = _core.inkling.patchify_rgb(__import__('numpy').zeros((4, 4, 3), 'u1'), 40);"
+                "usage = lambda: resource.getrusage(resource.RUSAGE_SELF); base = usage().ru_maxrss;"
+                f"run = lambda: _core.inkling.preprocess_images([d], 40, {frac}, {frac and 2048})[0];"
+                "h, w = run()[:2]; peak = usage().ru_maxrss; run(); run(); before = usage().ru_minflt; run();"
+                "print(json.dumps([h, w, (peak - base) * 1024, usage().ru_minflt - before]))"
+            )
+            done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True)
+            out_h, out_w, peak, faults = json.loads(done.stdout)
+            largest = max(width * height, out_h * out_w) / 1e6
+            rows.append(
+                {
+                    "work": f"{width}x{height} -> {out_w}x{out_h}",
+                    "peak_bytes": peak,
+                    "peak_bytes_per_megapixel": peak / largest,
+                    "page_faults_when_warm": faults,
+                }
+            )
+    return rows
+
+
+def child(part: str, threads: int) -> Any:
+    """A part of the run in a process with a fixed number of threads."""
+    variables = {**os.environ, "SGL_MM_RS_THREADS": str(threads)}
+    done = subprocess.run(
+        [sys.executable, __file__, "--part", part], stdout=subprocess.PIPE, env=variables, check=True
+    )
+    return json.loads(done.stdout)
+
+
+PARTS: dict[str, Callable[[], Any]] = {
+    "images": lambda: image_rows(peer()),
+    "resize": lambda: resize_rows(peer()),
+    "patchify": lambda: patchify_rows(peer()),
+    "decode": lambda: decode_rows(peer()),
+    "batch": batch_samples,
+    "memory": memory_rows,
+}
+
+
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def measure(parts: list[str]) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "load": os.getloadavg()[0]},
+        "build": _core.build_info(),
+        "pillow": PIL.__version__,
+        "rows": [],
+    }
+    for part in parts:
+        if part == "batch":
+            one, two = child(part, 1), child(part, 2)
+            samples = {
+                f"{name}, {n} thread{'s' * (n > 1)}": s
+                for n, x in ((1, one), (2, two))
+                for name, s in x.items()
+            }
+            targets = {"batch of 64, 1 thread/batch of 64, 2 threads": (1.9, True)}
+            result["rows"].append(row("batch of 64 mixed sizes", samples, targets))
+        elif part == "memory":
+            result["memory"] = child(part, 1)
+        else:
+            result["rows"].extend(child(part, 1))
+    return result
+
+
+def show(result: dict[str, Any]) -> None:
+    machine, build = result["machine"], result["build"]
+    print(
+        f"{machine['cpu']}, {machine['cores']} cores, load {machine['load']:.1f}; simd {build['simd']}, "
+        f"JPEG SIMD {'yes' if build['jpeg_simd'] else 'NO'}, Pillow {result['pillow']}\n"
+    )
+    for entry in result["rows"]:
+        print(entry["work"])
+        for name, times in entry["contenders"].items():
+            spread = f"{times['p10_ms']:.3f} to {times['p90_ms']:.3f}, best {times['best_ms']:.3f}"
+            print(f"    {name:28} {times['median_ms']:9.3f} ms  ({spread}, {times['rounds']} x)")
+        for check in entry["targets"]:
+            relation = "at least" if check["at_least"] else "at most"
+            verdict = "met" if check["met"] else "MISSED"
+            ratio = f"{check['ratio']:.2f} (best {check['best']:.2f})"
+            print(f"    {check['pair']}: {ratio}, {relation} {check['limit']:g}: {verdict}")
+    for entry in result.get("memory", []):
+        peak = f"{entry['peak_bytes_per_megapixel'] / 1e6:.1f} MB a megapixel"
+        print(f"memory {entry['work']}: {peak}, {entry['page_faults_when_warm']} page faults when warm")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--json", metavar="FILE", help="write everything measured to FILE (- for the terminal)"
+    )
+    parser.add_argument("--plot", metavar="FILE", help="draw the medians to FILE (needs matplotlib)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="only these parts")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--encode", nargs=2, type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.encode:
+        sys.stdout.buffer.write(encode(synthetic_photo(*options.encode), "JPEG", quality=90))
+        return
+    if options.part:
+        print(json.dumps(PARTS[options.part]()))
+        return
+    result = measure(options.only)
+    if options.json == "-":
+        print(json.dumps(result, indent=1))
+    else:
+        show(result)
+        if options.json:
+            Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    if options.plot:
+        from plot import draw
+
+        draw(result, Path(options.plot))
+
+
+if __name__ == "__main__":
+    main()
