@@ -14,7 +14,7 @@ import numpy as np
 from .. import _core
 from ..errors import InvalidArgument, PreprocessError
 from . import EXIT_OK
-from .options import add_pool_options, pool_config, positive
+from .options import add_address, add_pool_options, address_or_local, pool_config, positive
 from .table import bytes_text, render
 from .walk import find_images
 
@@ -34,6 +34,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--no-pool", action="store_true", help="the core alone, without Ray")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_pool_options(parser)
+    add_address(parser, "this machine")
     parser.set_defaults(run=run)
 
 
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         "core": _core_alone(config, images),
     }
     if not arguments.no_pool:
-        results["pool"] = _pool(config, arguments.address, images)
+        results["pool"] = _pool(config, address_or_local(arguments), images)
     if arguments.json:
         print(json.dumps(results, indent=1))
     else:

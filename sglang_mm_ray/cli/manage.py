@@ -32,6 +32,7 @@ def add_parser(subparsers: Any) -> None:
     )
     start.add_argument("--json", action="store_true", help="the status as one JSON object on stdout")
     add_pool_options(start)
+    add_address(start, "the running one")
     start.set_defaults(run=run_start)
 
     status: argparse.ArgumentParser = subparsers.add_parser(
@@ -45,7 +46,7 @@ def add_parser(subparsers: Any) -> None:
         "--interval-s", type=float, default=2.0, help="pause of --watch (default: %(default)s)"
     )
     status.add_argument("--json", action="store_true", help="JSON on stdout; with --watch a line each time")
-    add_address(status)
+    add_address(status, "the running one")
     status.set_defaults(run=run_status)
 
     stop: argparse.ArgumentParser = subparsers.add_parser(
@@ -53,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
     )
     stop.add_argument("--name", default="default", help="name of the pool (default: %(default)s)")
     stop.add_argument("--no-drain", action="store_true", help="end the workers at once")
-    add_address(stop)
+    add_address(stop, "the running one")
     stop.set_defaults(run=run_stop)
 
 

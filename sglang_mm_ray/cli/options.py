@@ -36,14 +36,19 @@ def add_pool_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--config", metavar="FILE", help="a PoolConfig as JSON; the other options replace its fields"
     )
-    add_address(group)
 
 
-def add_address(parser: Any) -> None:
-    """Which cluster."""
+def add_address(parser: Any, default: str) -> None:
+    """Which cluster; `default` says which one without the option."""
     parser.add_argument(
-        "--address", help="Ray cluster: host:port, auto or local (default: the running one, else a local one)"
+        "--address", help=f"Ray cluster: host:port, auto or local (default: RAY_ADDRESS, else {default})"
     )
+
+
+def address_or_local(arguments: argparse.Namespace) -> str | None:
+    """The cluster for work that is done when the command ends: this machine, unless another one is named."""
+    address: str | None = arguments.address
+    return address if address is not None or os.environ.get("RAY_ADDRESS") else "local"
 
 
 def pool_config(arguments: argparse.Namespace, allowed_roots: tuple[str, ...] = ()) -> PoolConfig:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidArgument, PoolClosed, PreprocessError, ResultLost, with_context
 from ..shards import MANIFEST, ImageRecord, ShardWriter
 from . import EXIT_FAILURES, EXIT_OK
-from .options import add_pool_options, pool_config, positive
+from .options import add_address, add_pool_options, address_or_local, pool_config, positive
 from .table import Progress, bytes_text, count_text, printable, render
 from .walk import Inputs, find_images
 
@@ -30,8 +30,8 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "preprocess",
         help="images to safetensors shards and a manifest",
-        description="Preprocesses images into safetensors shards and a manifest.jsonl. Without a cluster it "
-        "uses this machine. A file that fails is reported and skipped; the exit code is then 1.",
+        description="Preprocesses images into safetensors shards and a manifest.jsonl. It runs on "
+        "this machine unless a cluster is named. A file that fails is skipped; the exit code is then 1.",
     )
     parser.add_argument(
         "paths",
@@ -51,6 +51,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--json", action="store_true", help="the summary as one JSON object on stdout")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_pool_options(parser)
+    add_address(parser, "this machine")
     parser.set_defaults(run=run)
 
 
@@ -125,7 +126,7 @@ def _open_pool(arguments: argparse.Namespace, inputs: Inputs) -> PreprocessPool:
         if given:
             raise InvalidArgument(f"--pool has a configuration of its own; leave out --{given[0]}")
         return PreprocessPool.connect(arguments.pool, address=arguments.address)
-    return PreprocessPool(config=pool_config(arguments, inputs.roots), address=arguments.address)
+    return PreprocessPool(config=pool_config(arguments, inputs.roots), address=address_or_local(arguments))
 
 
 async def _consume(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from images import encode, picture
 from reference import INKLING_DEFAULTS, inkling
 
 from sglang_mm_ray.cli import main, preprocess
-from sglang_mm_ray.cli.options import pool_config
+from sglang_mm_ray.cli.options import address_or_local, pool_config
 from sglang_mm_ray.shards import MANIFEST
 
 Run = Callable[..., tuple[int, FakePool]]
@@ -201,3 +202,22 @@ def test_bad_options_are_errors_in_words(
 ) -> None:
     assert main(["preprocess", str(folder), "--out", "x", *options]) == 3
     assert capsys.readouterr().err.startswith("sglang-mm-ray: ")
+
+
+@pytest.mark.parametrize(
+    ("option", "environment", "address"),
+    [
+        (None, None, "local"),
+        ("auto", None, "auto"),
+        (None, "head:6379", None),
+        ("local", "head:6379", "local"),
+    ],
+)
+def test_it_runs_here_unless_a_cluster_is_named(
+    option: str | None, environment: str | None, address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if environment is None:
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    else:
+        monkeypatch.setenv("RAY_ADDRESS", environment)
+    assert address_or_local(Namespace(address=option)) == address
