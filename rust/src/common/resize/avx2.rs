@@ -31,16 +31,39 @@ pub fn vertical(table: &Windows, window: &Window, quads: &[u8], stride: usize, o
     // SAFETY: AVX2 was checked, and `quads` holds the window's quads for all columns of whole vectors.
     unsafe {
         match (window.skips_front, window.skips_back) {
-            (false, false) => vertical_row::<false, false>(lanes, quads, stride, out),
-            (false, true) => vertical_row::<false, true>(lanes, quads, stride, out),
-            (true, false) => vertical_row::<true, false>(lanes, quads, stride, out),
-            (true, true) => vertical_row::<true, true>(lanes, quads, stride, out),
+            (false, false) => vertical_unrolled::<false, false>(lanes, quads, stride, out),
+            (false, true) => vertical_unrolled::<false, true>(lanes, quads, stride, out),
+            (true, false) => vertical_unrolled::<true, false>(lanes, quads, stride, out),
+            (true, true) => vertical_unrolled::<true, true>(lanes, quads, stride, out),
+        }
+    }
+}
+
+/// Of known lengths the loops over quads are unrolled.
+///
+/// # Safety
+/// As [`vertical_row`].
+#[target_feature(enable = "avx2")]
+unsafe fn vertical_unrolled<const FRONT: bool, const BACK: bool>(
+    lanes: &[[i32; 3]],
+    quads: &[u8],
+    stride: usize,
+    out: &mut [u8],
+) {
+    // SAFETY: by the caller.
+    unsafe {
+        match lanes.len() {
+            2 => vertical_row::<FRONT, BACK>(&lanes[..2], quads, stride, out),
+            3 => vertical_row::<FRONT, BACK>(&lanes[..3], quads, stride, out),
+            4 => vertical_row::<FRONT, BACK>(&lanes[..4], quads, stride, out),
+            _ => vertical_row::<FRONT, BACK>(lanes, quads, stride, out),
         }
     }
 }
 
 /// # Safety
 /// `quads` must hold `lanes.len()` quads, `stride` bytes apart, of as many columns as whole vectors of `out` take.
+#[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn vertical_row<const FRONT: bool, const BACK: bool>(
     lanes: &[[i32; 3]],

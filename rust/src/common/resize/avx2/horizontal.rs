@@ -44,12 +44,12 @@ impl Pass<'_> {
     #[target_feature(enable = "avx2")]
     fn run<const CHANNELS: usize>(&self, pixels: Range<usize>, scratch: &mut [u8], mut chunk: Chunk) {
         let Tiles { windows: table, tile_pixels, .. } = self.tiles;
+        // Cleared once: what a last group of fewer than four pixels leaves here goes where nobody looks.
+        let mut sums = [[_mm256_setzero_si256(); 2]; 16];
         for (tile, windows) in table.windows[pixels].chunks(*tile_pixels).enumerate() {
             let (first, end) = span(windows);
             transpose::<CHANNELS>(self.source, self.first_row, first, end, scratch);
             for (group, four) in windows.chunks(4).enumerate() {
-                // SAFETY: an all-zero vector is valid.
-                let mut sums: [[__m256i; 2]; 16] = unsafe { std::mem::zeroed() };
                 for (window, sums) in four.iter().zip(sums.chunks_exact_mut(CHANNELS)) {
                     let column = (window.first - first) * CHANNELS * COLUMN_BYTES;
                     let used = window.quads * CHANNELS * COLUMN_BYTES;
@@ -73,17 +73,48 @@ fn pixel<const CHANNELS: usize>(
     sums: &mut [[__m256i; 2]],
 ) {
     assert!(columns.len() >= lanes.len() * CHANNELS * COLUMN_BYTES);
+    // Of known lengths the loops over quads are unrolled.
+    match lanes.len() {
+        2 => pixel_of::<CHANNELS>(window, &lanes[..2], columns, sums),
+        3 => pixel_of::<CHANNELS>(window, &lanes[..3], columns, sums),
+        4 => pixel_of::<CHANNELS>(window, &lanes[..4], columns, sums),
+        _ => pixel_of::<CHANNELS>(window, lanes, columns, sums),
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pixel_of<const CHANNELS: usize>(
+    window: &Window,
+    lanes: &[[i32; 3]],
+    columns: &[u8],
+    sums: &mut [[__m256i; 2]],
+) {
+    let columns = columns.as_ptr();
+    // SAFETY: `pixel` has checked the columns.
+    unsafe {
+        match (window.skips_front, window.skips_back) {
+            (false, false) => channels::<CHANNELS, false, false>(columns, lanes, sums),
+            (false, true) => channels::<CHANNELS, false, true>(columns, lanes, sums),
+            (true, false) => channels::<CHANNELS, true, false>(columns, lanes, sums),
+            (true, true) => channels::<CHANNELS, true, true>(columns, lanes, sums),
+        }
+    }
+}
+
+/// # Safety
+/// `columns` must begin `lanes.len() * CHANNELS` readable columns.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn channels<const CHANNELS: usize, const FRONT: bool, const BACK: bool>(
+    columns: *const u8,
+    lanes: &[[i32; 3]],
+    sums: &mut [[__m256i; 2]],
+) {
     for (channel, sums) in sums[..CHANNELS].iter_mut().enumerate() {
-        let stride = CHANNELS * COLUMN_BYTES;
-        // SAFETY: each channel's run of columns, CHANNELS apart, lies within `columns`.
+        // SAFETY: by the caller; the channels' columns alternate.
         *sums = unsafe {
-            let columns = columns.as_ptr().add(channel * COLUMN_BYTES);
-            match (window.skips_front, window.skips_back) {
-                (false, false) => weighted::<false, false>(columns, stride, lanes),
-                (false, true) => weighted::<false, true>(columns, stride, lanes),
-                (true, false) => weighted::<true, false>(columns, stride, lanes),
-                (true, true) => weighted::<true, true>(columns, stride, lanes),
-            }
+            weighted::<FRONT, BACK>(columns.add(channel * COLUMN_BYTES), CHANNELS * COLUMN_BYTES, lanes)
         };
     }
 }

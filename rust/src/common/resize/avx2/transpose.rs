@@ -26,12 +26,19 @@ pub fn transpose<const CHANNELS: usize>(
     let order = shuffle::<CHANNELS>();
     let start = first * 4 * CHANNELS;
     let load_bytes = quads_in_load * 4 * CHANNELS;
-    prefetch(source, first_row + 4 * CHUNK_QUADS, start..end * 4 * CHANNELS);
     for half in 0..2 {
         let rows: [&[u8]; 8] = std::array::from_fn(|row| source.tail_from(first_row + 8 * half + row));
+        let next: [*const u8; 8] = std::array::from_fn(|row| {
+            source.tail_from(first_row + 4 * CHUNK_QUADS + 8 * half + row).as_ptr()
+        });
+        let mut line = usize::MAX;
         let shortest = rows[7].len();
         for load in 0..loads {
             let offset = start + load * load_bytes;
+            if offset / 64 != line {
+                line = offset / 64;
+                prefetch(&next, offset);
+            }
             // SAFETY: an all-zero vector is valid.
             let mut four: [__m256i; 4] = unsafe { std::mem::zeroed() };
             for (row, four) in SLOTS.into_iter().zip(&mut four) {
@@ -63,16 +70,14 @@ pub fn transpose<const CHANNELS: usize>(
     }
 }
 
-// Asks for what the next chunk will read, into the L2 cache: a strip is too narrow for the CPU to foresee its rows.
+// Asks for a line of what the next chunk will read, into the L2 cache: so many rows at once the CPU does not foresee.
+#[inline]
 #[target_feature(enable = "avx2")]
 #[allow(unused_unsafe, reason = "the intrinsic is unsafe in older compilers only")]
-fn prefetch(source: &Rows, first_row: usize, bytes: std::ops::Range<usize>) {
-    for row in first_row..source.count.min(first_row + 4 * CHUNK_QUADS) {
-        let row = source.tail_from(row).as_ptr();
-        for offset in bytes.clone().step_by(64) {
-            // SAFETY: a prefetch of any address is harmless.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(row.wrapping_add(offset).cast()) };
-        }
+fn prefetch(rows: &[*const u8; 8], offset: usize) {
+    for row in rows {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(row.wrapping_add(offset).cast()) };
     }
 }
 
