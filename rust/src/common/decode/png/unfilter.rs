@@ -60,16 +60,43 @@ fn each<const BYTES: usize>(
     }
 }
 
+/// The neighbour nearest to `left + above - above_left`, found without comparing distances: it is the larger (or
+/// smaller) neighbour where the estimate lies beyond it, and else `above_left`. Selects, where the
+/// definition would branch on noise.
 #[inline(always)]
 fn paeth(left: u8, above: u8, above_left: u8) -> u8 {
     let (a, b, c) = (i16::from(left), i16::from(above), i16::from(above_left));
-    let (by_left, by_above) = ((b - c).abs(), (a - c).abs());
-    let by_above_left = (a + b - 2 * c).abs();
-    if by_left <= by_above && by_left <= by_above_left {
-        left
-    } else if by_above <= by_above_left {
-        above
-    } else {
-        above_left
+    let threshold = 3 * c - (a + b);
+    let (low, high) = (a.min(b), a.max(b));
+    let inner = if high <= threshold { low } else { c };
+    let nearest = if threshold <= low { high } else { inner };
+    nearest as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::paeth;
+
+    fn paeth_by_definition(left: u8, above: u8, above_left: u8) -> u8 {
+        let (a, b, c) = (i16::from(left), i16::from(above), i16::from(above_left));
+        let (by_left, by_above) = ((b - c).abs(), (a - c).abs());
+        let by_above_left = (a + b - 2 * c).abs();
+        if by_left <= by_above && by_left <= by_above_left {
+            left
+        } else if by_above <= by_above_left {
+            above
+        } else {
+            above_left
+        }
+    }
+
+    #[test]
+    fn the_nearest_neighbour_is_the_one_of_the_definition() {
+        for (left, above) in (0..=255).flat_map(|left| (0..=255).map(move |above| (left, above))) {
+            for above_left in 0..=255 {
+                let expected = paeth_by_definition(left, above, above_left);
+                assert_eq!(paeth(left, above, above_left), expected, "{left} {above} {above_left}");
+            }
+        }
     }
 }
