@@ -16,6 +16,7 @@ use super::codec::check_row_bits;
 use super::{Header, RgbImage};
 use crate::common::limits::Limits;
 use crate::common::memory::Buffer;
+use crate::common::simd::{self, Level};
 use crate::error::Result;
 
 use blocks::Blocks;
@@ -26,7 +27,7 @@ use layout::{Layout, Mode};
 use rows::{Area, Rows};
 
 /// Bytes inflated before they are unfiltered.
-const BAND_BYTES: usize = 96 << 10;
+const BAND_BYTES: usize = 192 << 10;
 // The inflater's fast loop needs some room behind the band.
 const SLACK_BYTES: usize = 512;
 
@@ -64,6 +65,7 @@ struct Picture {
     interlaced: bool,
     area: Area,
     covers_all: bool,
+    level: Level,
 }
 
 impl Picture {
@@ -100,6 +102,7 @@ impl Picture {
             interlaced: stream.interlaced,
             covers_all: (area.width, area.height) == (header.width, header.height),
             area,
+            level: simd::level()?,
         })
     }
 
@@ -114,7 +117,8 @@ impl Picture {
 
     fn rows<'a>(&'a self, image: &'a mut RgbImage) -> Rows<'a> {
         let width = image.width;
-        Rows::new(self.layout, &self.palette, self.area, self.interlaced, image.pixels.bytes_mut(), width)
+        let pixels = image.pixels.bytes_mut();
+        Rows::new(self.layout, &self.palette, self.area, self.interlaced, pixels, width, self.level)
     }
 
     /// Decodes a picture whose data is complete, sound and nothing more; `None` if it is anything else.
@@ -126,7 +130,7 @@ impl Picture {
         let mut left = Rows::total_bytes(self.layout, self.area, self.interlaced);
         let longest_row_bytes = self.layout.row_bytes(self.area.width) + 1;
         let mut window = Window::new(longest_row_bytes.max(BAND_BYTES.min(left)))?;
-        let mut inflate = Inflate::new();
+        let mut inflate = Inflate::new(self.level);
         let mut input: &[u8] = &[];
         loop {
             if window.filled == window.capacity() {
@@ -135,13 +139,16 @@ impl Picture {
             let limit = window.capacity().min(window.taken + left);
             let (used, status) = inflate.run(input, window.buffer.bytes_mut(), &mut window.filled, limit);
             input = &input[used..];
-            while !rows.is_complete() && window.filled - window.taken > rows.next_bytes() {
-                let bytes = rows.next_bytes() + 1;
-                if rows.push(&window.buffer.bytes()[window.taken..window.taken + bytes]).is_err() {
-                    return Ok(None);
+            loop {
+                let waiting = &window.buffer.bytes()[window.taken..window.filled];
+                match rows.push_some(waiting) {
+                    Ok(0) => break,
+                    Ok(bytes) => {
+                        window.taken += bytes;
+                        left -= bytes;
+                    }
+                    Err(_) => return Ok(None),
                 }
-                window.taken += bytes;
-                left -= bytes;
             }
             match status {
                 Status::End if rows.is_complete() => return Ok(Some(blocks)),
@@ -163,7 +170,7 @@ impl Picture {
         image.pixels.bytes_mut().as_chunks_mut().0.fill(blank);
         let mut rows = self.rows(image);
         let mut window = Window::new(self.layout.row_bytes(self.area.width) + 1)?;
-        let mut inflate = Inflate::new();
+        let mut inflate = Inflate::new(self.level);
         loop {
             let mut block = blocks.next()?;
             if block.is_empty() {

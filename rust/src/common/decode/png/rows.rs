@@ -3,7 +3,8 @@
 use super::chunks::broken;
 use super::expand::{Palette, expand};
 use super::layout::{ADAM7, Layout, Pass};
-use super::unfilter::unfilter;
+use super::unfilter::{group_rows, prefers_group, unfilter, unfilter_group};
+use crate::common::simd::Level;
 use crate::error::Result;
 
 /// The part of the picture that the data covers, in pixels.
@@ -28,6 +29,10 @@ pub(super) struct Rows<'a> {
     above: Vec<u8>,
     current: Vec<u8>,
     colours: Vec<u8>,
+    level: Level,
+    /// Rows that are undone at once, if any.
+    group_rows: Option<usize>,
+    group: Vec<u8>,
 }
 
 impl<'a> Rows<'a> {
@@ -38,8 +43,12 @@ impl<'a> Rows<'a> {
         interlaced: bool,
         picture: &'a mut [u8],
         picture_width: usize,
+        level: Level,
     ) -> Self {
         let bytes = layout.row_bytes(area.width);
+        let group_rows = group_rows(level, layout.filter_bytes())
+            .filter(|rows| !interlaced && area.width == picture_width && *rows < area.width);
+        let scratch_rows = if layout == Layout::Rgb8 { 0 } else { group_rows.unwrap_or(0) };
         let colours = if interlaced { area.width * 3 } else { 0 };
         Self {
             layout,
@@ -52,6 +61,9 @@ impl<'a> Rows<'a> {
             above: vec![0; bytes],
             current: vec![0; bytes],
             colours: vec![0; colours],
+            level,
+            group_rows,
+            group: vec![0; scratch_rows * bytes],
         }
     }
 
@@ -83,6 +95,49 @@ impl<'a> Rows<'a> {
                 if columns == 0 { 0 } else { rows * (layout.row_bytes(columns) + 1) }
             })
             .sum()
+    }
+
+    /// Takes a row or a group of rows from the start of `filtered`; how many bytes that were, 0 if it is too short.
+    pub(super) fn push_some(&mut self, filtered: &[u8]) -> Result<usize> {
+        let bytes = self.next_bytes() + 1;
+        if self.is_complete() || filtered.len() < bytes {
+            return Ok(0);
+        }
+        if let Some(rows) = self.group_rows
+            && let Some(group) = filtered.get(..rows * bytes)
+            && self.row + rows <= self.area.height
+            && prefers_group(group.chunks_exact(bytes).map(|row| row[0]))
+            && self.push_group(group, rows)
+        {
+            return Ok(rows * bytes);
+        }
+        self.push(&filtered[..bytes])?;
+        Ok(bytes)
+    }
+
+    fn push_group(&mut self, filtered: &[u8], rows: usize) -> bool {
+        let (layout, level) = (self.layout, self.level);
+        let bytes = self.picture_width * 3;
+        let (before, from_here) = self.picture.split_at_mut((self.area.top + self.row) * bytes);
+        let pixels = &mut from_here[..rows * bytes];
+        if layout == Layout::Rgb8 {
+            let above = if self.row == 0 { &self.above[..] } else { &before[before.len() - bytes..] };
+            if !unfilter_group(level, layout.filter_bytes(), filtered, above, pixels) {
+                return false;
+            }
+        } else {
+            if !unfilter_group(level, layout.filter_bytes(), filtered, &self.above, &mut self.group) {
+                return false;
+            }
+            let stored_bytes = self.above.len();
+            let group = self.group.chunks_exact(stored_bytes);
+            for (stored, pixels) in group.zip(pixels.chunks_exact_mut(bytes)) {
+                expand(layout, self.palette, stored, pixels);
+            }
+            self.above.copy_from_slice(&self.group[(rows - 1) * stored_bytes..]);
+        }
+        self.row += rows;
+        true
     }
 
     /// Takes the next row: its filter byte and its bytes.

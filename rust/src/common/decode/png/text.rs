@@ -3,6 +3,7 @@
 
 use super::chunks::broken;
 use super::inflate::{Inflate, Status};
+use crate::common::simd::Level;
 use crate::error::Result;
 
 /// Pillow's `MAX_TEXT_CHUNK`.
@@ -80,7 +81,7 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// What Python's `zlib` makes of it with a limit; `None` if the stream is broken, which Pillow lets pass.
 fn unpack(packed: &[u8]) -> Result<Option<Vec<u8>>> {
-    let mut inflate = Inflate::new();
+    let mut inflate = Inflate::new(Level::Scalar);
     let mut out = Vec::new();
     let (mut taken, mut written) = (0, 0);
     let mut room = FIRST_UNPACKED_BYTES;

@@ -2,15 +2,31 @@
 
 use super::table::{DISTANCE_ROOT_BITS, Entry, LITERAL_ROOT_BITS};
 use super::{Inflate, Input, Step};
+use crate::common::simd::Level;
 
 const LONGEST_MATCH_BYTES: usize = 258;
 const COPY_BYTES: usize = 16;
-// Output of one turn: three looks of two literals, and a match.
-const TURN_BYTES: usize = 6 + LONGEST_MATCH_BYTES;
+const WORD_BYTES: usize = 8;
+// Output of one turn: four looks of two literals, or three and a match.
+const TURN_BYTES: usize = 8 + LONGEST_MATCH_BYTES;
+
+/// The loop in one of its translations.
+pub(super) type Turns = fn(&mut Inflate, &mut Input, &mut [u8], &mut usize, usize, usize);
+
+/// The translation for a level.
+pub(super) fn turns_for(level: Level) -> Turns {
+    #[cfg(target_arch = "x86_64")]
+    if level != Level::Scalar && std::arch::is_x86_feature_detected!("bmi2") {
+        return super::bmi2::turns;
+    }
+    let _ = level;
+    turns
+}
 
 /// Decodes symbols while there is room for a whole turn. What it does not finish, it leaves untouched for the
 /// careful steps, so a broken code fails there.
-pub(super) fn run(
+#[inline(always)]
+pub(super) fn turns(
     state: &mut Inflate,
     input: &mut Input,
     out: &mut [u8],
@@ -42,7 +58,12 @@ pub(super) fn run(
                 if entry.is_literal() {
                     position_now += put(out, position_now, entry);
                     reader.take(entry.all_bits());
-                    continue;
+                    entry = reader.look(literals);
+                    if entry.is_literal() {
+                        position_now += put(out, position_now, entry);
+                        reader.take(entry.all_bits());
+                        continue;
+                    }
                 }
             }
             if !reader.refill(bytes) {
@@ -142,14 +163,32 @@ fn put(out: &mut [u8], position: usize, entry: Entry) -> usize {
 #[inline(always)]
 fn copy_match_loosely(out: &mut [u8], position: usize, distance: usize, length: usize) {
     let from = position - distance;
+    let mut done = 0;
     if distance >= COPY_BYTES {
-        let mut done = 0;
         while done < length {
             out.copy_within(from + done..from + done + COPY_BYTES, position + done);
             done += COPY_BYTES;
         }
+    } else if distance >= WORD_BYTES {
+        while done < length {
+            out.copy_within(from + done..from + done + WORD_BYTES, position + done);
+            done += WORD_BYTES;
+        }
     } else {
-        copy_match(out, position, distance, length);
+        let Some(word) = out.get(from..).and_then(|rest| rest.first_chunk()) else { return };
+        let bits = 8 * distance;
+        let mut pattern = u64::from_le_bytes(*word) & ((1 << bits) - 1);
+        let mut filled = bits;
+        while filled < 64 {
+            pattern |= pattern << filled;
+            filled *= 2;
+        }
+        // Whole periods, so that the pattern fits each time.
+        let step = WORD_BYTES / distance * distance;
+        while done < length {
+            out[position + done..position + done + WORD_BYTES].copy_from_slice(&pattern.to_le_bytes());
+            done += step;
+        }
     }
 }
 

@@ -5,11 +5,15 @@
 //! input it has at that moment. So this decoder stops exactly where zlib stops: it takes no byte of input
 //! that the next step does not need, goes on while steps need no output, and judges codes in zlib's order.
 
+#[cfg(target_arch = "x86_64")]
+mod bmi2;
 mod fast;
 mod headers;
 mod table;
 
 use libdeflater::Adler32;
+
+use crate::common::simd::Level;
 
 use table::{CODE_LENGTH_ROOT_BITS, DISTANCE_ROOT_BITS, Entry, LITERAL_ROOT_BITS, Table};
 
@@ -53,6 +57,7 @@ const MOST_LENGTHS: usize = 286 + 30;
 
 /// The state of a stream between two calls.
 pub(crate) struct Inflate {
+    turns: fast::Turns,
     step: Step,
     last_block: bool,
     hold: u64,
@@ -79,8 +84,9 @@ struct Input<'a> {
 }
 
 impl Inflate {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(level: Level) -> Self {
         Self {
+            turns: fast::turns_for(level),
             step: Step::Header,
             last_block: false,
             hold: 0,
@@ -116,7 +122,7 @@ impl Inflate {
         let mut summed = start;
         loop {
             if self.step == Step::Symbol {
-                fast::run(self, &mut input, out, position, limit, start);
+                (self.turns)(self, &mut input, out, position, limit, start);
             }
             if self.step == Step::Checksum {
                 self.checksum.update(&out[summed..*position]);

@@ -244,22 +244,19 @@ impl Table {
         }
     }
 
-    // Where the bits of one look hold two literals, lets the look yield both.
+    // Where the bits of one look hold two literals, lets the look yield both. Selects, because a branch on the sum of
+    // two code lengths would be guessed wrong for every third entry of every block.
     fn pair_literals(&mut self) {
-        let root_bits = self.root_bits;
+        let Some(root) = self.entries.first_chunk_mut::<{ 1 << LITERAL_ROOT_BITS }>() else { return };
         // Downwards, because the second literal is looked up at a smaller index, which must still be single.
-        for index in (0..1_usize << root_bits).rev() {
-            let first = self.entries[index];
-            if !first.is_literal() {
-                continue;
-            }
-            let second = self.entries[index >> first.code_bits()];
-            if second.is_literal() && first.code_bits() + second.code_bits() <= root_bits {
-                let bytes = u32::from(first.first_literal()) | u32::from(second.first_literal()) << 8;
-                let bits = first.code_bits() + second.code_bits();
-                self.entries[index] =
-                    Entry(LITERAL | TWO_LITERALS | first.code_bits() << 8 | bits | bytes << 16);
-            }
+        for index in (0..root.len()).rev() {
+            let first = root[index];
+            let second = root[index >> first.code_bits()];
+            let bits = first.code_bits() + second.code_bits();
+            let bytes = (first.0 >> 16 & 0xff) | (second.0 >> 16 & 0xff) << 8;
+            let pair = LITERAL | TWO_LITERALS | first.code_bits() << 8 | bits & 31 | bytes << 16;
+            let fits = (first.0 & second.0 & LITERAL != 0) & (bits <= LITERAL_ROOT_BITS);
+            root[index] = Entry(if fits { pair } else { first.0 });
         }
     }
 }

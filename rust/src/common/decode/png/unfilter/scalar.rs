@@ -3,7 +3,7 @@
 /// Undoes `filter` on `filtered` into `row`; `above` is the row before, already undone. `false` for an unknown filter.
 ///
 /// `pixel_bytes` is the distance to the left neighbour: 1, 2, 3, 4, 6 or 8.
-pub(super) fn unfilter(
+pub(in super::super) fn unfilter(
     filter: u8,
     pixel_bytes: usize,
     filtered: &[u8],
