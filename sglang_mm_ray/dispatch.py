@@ -20,6 +20,7 @@ from .errors import (
     DeadlineExceeded,
     InternalError,
     PoisonImage,
+    PoolClosed,
     PreprocessError,
     WorkerLost,
 )
@@ -147,6 +148,7 @@ class Dispatcher:
         waiters, payload.waiters = payload.waiters, []
         if isinstance(outcome, PreprocessError):
             self._metrics.count("router_images_total", len(waiters), result="failed")
+            self._metrics.count("router_refusals_total", len(waiters), reason=outcome.code)
             for waiter in waiters:
                 waiter.request.settle(waiter.index, outcome)
             return
@@ -352,8 +354,8 @@ class Dispatcher:
         """Drops cached results whose node is gone."""
         self._cache.remove_if(lambda stored: stored.node_id not in alive_nodes)
 
-    def tick(self, last_error: str) -> None:
-        """Gives up on images for which there has been no worker for too long."""
+    def tick(self, last_error: str, closed: PoolClosed | None) -> None:
+        """Gives up on images for which there has been no worker for too long, or will be none."""
         waiting = self.scheduler.queued_images
         if self.scheduler.worker_ids or not waiting:
             self._homeless_since = None
@@ -361,12 +363,12 @@ class Dispatcher:
         now = time.monotonic()
         if self._homeless_since is None:
             self._homeless_since = now
-        if now - self._homeless_since < self._config.no_worker_timeout_s:
+        if closed is None and now - self._homeless_since < self._config.no_worker_timeout_s:
             return
         reason = last_error or "the controller does not say why"
         for flight in list(self._images.values()):
             if self.scheduler.cancel(flight):
-                self._settle(flight, WorkerLost(f"the pool has no worker ({reason})"))
+                self._settle(flight, closed or WorkerLost(f"the pool has no worker ({reason})"))
 
     def close(self, make_error: Callable[[], PreprocessError]) -> None:
         """Ends everything that is under way."""

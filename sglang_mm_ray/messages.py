@@ -76,6 +76,8 @@ class Heartbeat:
     node_id: str
     pid: int
     threads: int
+    core_threads: int
+    """Threads that the native core runs: as many as the worker was given, or its share would be a lie."""
     fingerprint: str
     completed_images: int
     failed_images: int

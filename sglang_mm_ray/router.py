@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 import time
@@ -33,6 +34,8 @@ __all__ = ["Router"]
 logger = logging.getLogger("sglang_mm_ray.router")
 
 _TICK_S = 0.5
+_TICKS_PER_NODE_CHECK = 4
+_WARN_EVERY_S = 10.0
 _MEMBERSHIP_TIMEOUT_S = 30.0
 
 
@@ -52,6 +55,7 @@ class Router:
         self._requests: set[Request] = set()
         self._closed = False
         self._last_error = ""
+        self._warned_at = -_WARN_EVERY_S
         self._version = 0
         self._wanted_workers: int | None = None
         self._loop = asyncio.new_event_loop()
@@ -130,21 +134,34 @@ class Router:
 
     async def _tick_forever(self) -> None:
         nodes: frozenset[str] = frozenset()
-        while True:
+        for tick in itertools.count():
             await asyncio.sleep(_TICK_S)
+            closed = PoolClosed(f"pool {self._pool!r} was stopped") if self._closed else None
             self.ledger.tick()
-            self._dispatcher.tick(self._last_error)
-            alive = await asyncio.to_thread(alive_nodes)
-            if nodes - alive:
-                self._dispatcher.forget_results(alive)
-            nodes = alive
-            scheduler, budget, metrics = self._dispatcher.scheduler, self.ledger.budget, self._metrics
-            metrics.gauge("router_queued_images", scheduler.queued_images)
-            metrics.gauge("router_running_images", scheduler.running_images)
-            metrics.gauge("router_saturation_ratio", self.waiting.images / self._config.max_queued_images)
-            metrics.gauge("router_store_held_bytes", budget.held_bytes)
-            metrics.gauge("router_store_promised_bytes", budget.promised_bytes)
-            metrics.gauge("router_cache_bytes", self._cache.size_bytes)
+            self._dispatcher.tick(self._last_error, closed)
+            self._report()
+            if tick % _TICKS_PER_NODE_CHECK == 0:
+                alive = await asyncio.to_thread(_alive_nodes_or_none)
+                if alive is not None:
+                    if nodes - alive:
+                        self._dispatcher.forget_results(alive)
+                    nodes = alive
+
+    def _report(self) -> None:
+        scheduler, budget, metrics = self._dispatcher.scheduler, self.ledger.budget, self._metrics
+        metrics.gauge("router_queued_images", scheduler.queued_images)
+        metrics.gauge("router_running_images", scheduler.running_images)
+        metrics.gauge("router_saturation_ratio", self.waiting.images / self._config.max_queued_images)
+        metrics.gauge("router_store_held_bytes", budget.held_bytes)
+        metrics.gauge("router_store_promised_bytes", budget.promised_bytes)
+        metrics.gauge("router_cache_bytes", self._cache.size_bytes)
+
+    def _refused(self, error: PoolOverloaded, images: int) -> None:
+        self._metrics.count("router_refusals_total", images, reason=error.code)
+        now = self._loop.time()
+        if now - self._warned_at >= _WARN_EVERY_S:
+            self._warned_at = now
+            logger.warning("pool %s is saturated: %s", self._pool, error)
 
     def wait_for_workers(self, count: int | None, timeout_s: float) -> int:
         """Blocks until so many workers are live (all that the pool wants, for None); how many there are."""
@@ -213,15 +230,21 @@ class Router:
             costs = await self.off_loop(self.intake.estimate_all, sources)
         admitted = len(sources) if refuse_whole else min(len(sources), self.waiting.room_images())
         request = Request(settled)
-        self.waiting.enter(Amount(admitted, sum(cost.input_bytes for cost in costs[:admitted])))
+        try:
+            self.waiting.enter(Amount(admitted, sum(cost.input_bytes for cost in costs[:admitted])))
+        except PoolOverloaded as error:
+            self._refused(error, admitted)
+            raise
         self.begin(request)
         for index in range(admitted):
             request.expect(index, costs[index])
         for index in range(admitted, len(sources)):
-            outcomes[index] = PoolOverloaded(
+            refusal = PoolOverloaded(
                 f"{self.waiting.images} images are under way, the bound is {self._config.max_queued_images} "
                 "(max_queued_images); try again later"
             )
+            outcomes[index] = refusal
+            self._refused(refusal, 1)
             left -= 1
         expiry = None
         if timeout_s is not None:
@@ -359,3 +382,11 @@ class Router:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _alive_nodes_or_none() -> frozenset[str] | None:
+    try:
+        return alive_nodes()
+    except Exception as error:
+        logger.debug("the cluster does not say which nodes are alive: %s", error)
+        return None

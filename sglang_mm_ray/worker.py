@@ -40,7 +40,9 @@ class PreprocessWorker:
     def __init__(
         self, config_json: str, pool: str, worker_id: str, threads: int, lease_s: float | None
     ) -> None:
-        # Ray narrows neither the affinity mask nor the core count, so the share must be said.
+        # Ray narrows neither the affinity mask nor the core count, so the share must be said; a number in the
+        # node's environment is meant for one process, not for each of several workers.
+        os.environ.pop("SGL_MM_RS_THREADS", None)
         _core.set_thread_budget(threads)
         self._config = PoolConfig.from_json(config_json)
         self._worker_id = worker_id
@@ -85,6 +87,7 @@ class PreprocessWorker:
             node_id=self._node_id,
             pid=os.getpid(),
             threads=self._threads,
+            core_threads=_core.build_info()["threads"],
             fingerprint=self._fingerprint,
             completed_images=engine.completed_images,
             failed_images=engine.failed_images,
