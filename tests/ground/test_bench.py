@@ -8,6 +8,23 @@ import sys
 import pytest
 
 from . import tree
+from .test_readme import code, rows
+
+SCRIPTS = sorted(
+    str(path.relative_to(tree.ROOT))
+    for pattern in ("bench_*.py", "generate_*.py", "sim_*.py")
+    for path in (tree.ROOT / "bench").glob(pattern)
+)
+
+
+def test_every_script_is_listed() -> None:
+    listed = {word for row in rows("Tests and benchmarks") for word in code(row[0])}
+    assert listed == {*SCRIPTS, "bench/test_golden.py"}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_tells_its_options(script: str) -> None:
+    assert "usage: " in tree.run(sys.executable, script, "--help")
 
 
 @pytest.mark.timeout(300)
