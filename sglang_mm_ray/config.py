@@ -75,10 +75,10 @@ class PoolConfig:
     """Results in the object store that a router keeps for repeats; part of the budget above."""
 
     # Failures
-    max_attempts: int = 8
+    max_attempts: int = 12
     """How often an image is sent before `WorkerLost`."""
-    poison_crashes: int = 2
-    """Workers that die of one image alone before it is `PoisonImage`."""
+    poison_crashes: int = 3
+    """Workers that die of one image alone before it is `PoisonImage`; more while others die without it."""
     quarantine_s: float = 600.0
     """How long a poisonous image is refused at once."""
     no_worker_timeout_s: float = 60.0

@@ -42,6 +42,8 @@ _CALL_TIMEOUT_FACTOR = 3.0
 # Ray notices the death of a worker by itself; that of a node takes it longer than the controller.
 _GONE_GRACE_S = 3.0
 _LONGEST_BACKOFF = 40
+# So many more lone crashes at most prove an image poisonous while workers die for other reasons.
+_MORE_PROOF = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +297,12 @@ class Dispatcher:
         self.retries += 1
         self._metrics.count("router_retries_total", reason="worker_lost")
         error: PreprocessError | None = None
-        if flight.lone_crashes >= self._config.poison_crashes:
+        if payload.losses == 0:
+            payload.losses_before = self.lost_workers - 1
+        payload.losses += 1
+        # Where workers die without this image too, its own crashes prove less.
+        elsewhere = self.lost_workers - payload.losses_before - payload.losses
+        if flight.lone_crashes >= self._config.poison_crashes + min(elsewhere, _MORE_PROOF):
             self._poisoned[payload.identity] = time.monotonic() + self._config.quarantine_s
             self._report_poison(payload.identity)
             logger.error("image sha256:%s kills workers; quarantined", payload.source.key.hex()[:16])

@@ -30,6 +30,10 @@ class InFlight:
     waiters: list[Waiter]
     queued_at: float
     busy_retries: int = 0
+    losses: int = 0
+    """Workers that died while they held it."""
+    losses_before: int = 0
+    """Workers of this router that had died before the first of them."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
