@@ -1,4 +1,4 @@
-"""PNG, GIF and BMP against Pillow on files that hypothesis damages, and shrinks to the few bytes that matter."""
+"""PNG, GIF and BMP against Pillow on files that hypothesis damages; it shrinks them to what matters."""
 
 from __future__ import annotations
 

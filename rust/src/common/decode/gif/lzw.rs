@@ -8,12 +8,14 @@ const READ_BYTES: usize = 64 << 10;
 const LONGEST_CODE_BITS: u32 = 12;
 const MOST_CODES: usize = 1 << LONGEST_CODE_BITS;
 
+const COPY_BYTES: usize = 16;
+
+/// Where among the output the string of a code was written first: every string is the one before it and the first
+/// value of the one after that, which lie side by side.
 #[derive(Clone, Copy, Default)]
-struct Code {
-    prefix: u16,
-    last: u8,
-    first: u8,
-    length: u16,
+struct Place {
+    start: usize,
+    length: usize,
 }
 
 /// Decodes the blocks at the start of `data` until `indices` is full.
@@ -27,13 +29,10 @@ pub(super) fn decode(data: &[u8], code_bits: u8, indices: &mut [u8]) -> Result<(
     let clear = 1_usize << code_bits;
     let end = clear + 1;
     let mut bits = Bits { data, at: 0, read: READ_BYTES, block: 0, hold: 0, count: 0 };
-    let mut table = vec![Code::default(); MOST_CODES];
-    for (value, code) in table.iter_mut().enumerate().take(clear) {
-        *code = Code { prefix: 0, last: value as u8, first: value as u8, length: 1 };
-    }
+    let mut table = vec![Place::default(); MOST_CODES];
     let mut size = u32::from(code_bits) + 1;
     let mut next = clear + 2;
-    let mut previous: Option<usize> = None;
+    let mut previous: Option<(usize, Place)> = None;
     let mut filled = 0;
     while filled < indices.len() {
         let code = bits.take(size)?;
@@ -50,49 +49,52 @@ pub(super) fn decode(data: &[u8], code_bits: u8, indices: &mut [u8]) -> Result<(
             bits.read_more()?;
             continue;
         }
-        let Some(before) = previous else {
-            if code > clear {
-                return Err(broken("the first code is impossible"));
-            }
-            indices[filled] = code as u8;
-            filled += 1;
-            previous = Some(code);
-            continue;
-        };
-        // Only codes of 13 bits, which Pillow allows without having a table for them, lie outside.
-        let known = if code == next { before } else { code };
-        let Some(&string) = table.get(known).filter(|_| code <= next) else {
+        if code > if previous.is_some() { next } else { clear } {
             return Err(broken("a code is impossible"));
-        };
-        filled += write_string(&table, known, &mut indices[filled..]);
-        if code == next && filled < indices.len() {
-            indices[filled] = string.first;
-            filled += 1;
         }
-        if next < MOST_CODES {
-            let Code { first, length, .. } = table[before];
-            table[next] = Code { prefix: before as u16, last: string.first, first, length: length + 1 };
-            if next == (1 << size) - 1 && size < LONGEST_CODE_BITS {
-                size += 1;
+        let mut place = Place { start: filled, length: 1 };
+        if let Some((before, string)) = previous {
+            // The string before and its own first value: what this code is about to stand for.
+            let defined = Place { start: string.start, length: string.length + 1 };
+            if code == next {
+                // Only codes of 13 bits, which Pillow allows without having a table for them, lie outside.
+                if before >= MOST_CODES {
+                    return Err(broken("a code is impossible"));
+                }
+                place.length = repeat(indices, filled, defined);
+            } else if code > clear {
+                place.length = repeat(indices, filled, table[code]);
             }
-            next += 1;
+            if next < MOST_CODES {
+                table[next] = defined;
+                if next == (1 << size) - 1 && size < LONGEST_CODE_BITS {
+                    size += 1;
+                }
+                next += 1;
+            }
         }
-        previous = Some(code);
+        if code < clear {
+            indices[filled] = code as u8;
+        }
+        filled += place.length;
+        previous = Some((code, place));
     }
     Ok(())
 }
 
-/// Writes the string of `code`, or as much of its start as there is room for; how much that was.
-fn write_string(table: &[Code], code: usize, room: &mut [u8]) -> usize {
-    let length = usize::from(table[code].length);
-    let mut at = code;
-    for place in (0..length).rev() {
-        if let Some(value) = room.get_mut(place) {
-            *value = table[at].last;
-        }
-        at = table[at].prefix.into();
+/// Writes the values of `place` once more, as many as there is room for; how many that was.
+fn repeat(indices: &mut [u8], filled: usize, place: Place) -> usize {
+    let Place { start, length } = place;
+    if length <= COPY_BYTES && start + COPY_BYTES <= filled && filled + COPY_BYTES <= indices.len() {
+        indices.copy_within(start..start + COPY_BYTES, filled);
+        return length;
     }
-    length.min(room.len())
+    let length = length.min(indices.len() - filled);
+    // One value may be its own source, when a code is used while it is being defined.
+    for index in 0..length {
+        indices[filled + index] = indices[start + index];
+    }
+    length
 }
 
 /// Codes out of length-prefixed blocks.
