@@ -15,8 +15,9 @@ const SMALLEST_CLASS_BYTES: usize = 64 << 10;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Most bytes that wait for reuse. The least recently used go back to the system first.
 pub const MOST_IDLE_BYTES: usize = 512 << 20;
-// A larger buffer goes back to the system at once: keeping it would drive all others out.
-const LARGEST_POOLED_BYTES: usize = MOST_IDLE_BYTES / 4;
+// A larger buffer goes back to the system at once: keeping it would drive all others out. A picture of
+// 3840 x 2160 in single precision with two temporal copies takes 199 MB and is to be kept.
+const LARGEST_POOLED_BYTES: usize = MOST_IDLE_BYTES / 2;
 // The lock is held for some hundred instructions, so a few spins outlast every holder that is running.
 const MOST_SPINS: usize = 1000;
 
