@@ -2,11 +2,11 @@
 
     python bench/sim_router.py [--workers 1000] [--images 1000000] [--json]
 
-Drives `sglang_mm_ray.scheduler.Scheduler`, the object that a router runs, through a load that no test machine
-has: a thousand workers of three speeds, a million images in requests of 1 to 512, contents repeated by Zipf's
-law, bursts, workers that die and workers that join. Only the computing is made up: a worker takes a time that
-its speed and the image's pixels give, or next to none if its cache holds the content. The processor time of
-the router is real.
+Drives `sglang_mm_ray.routing.scheduler.Scheduler`, the object that a router runs, through a load that no
+test machine has: a thousand workers of three speeds, a million images in requests of 1 to 512, contents
+repeated by Zipf's law, bursts, workers that die and workers that join. Only the computing is made up: a
+worker takes a time that its speed and the image's pixels give, or next to none if its cache holds the
+content. The processor time of the router is real.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from sglang_mm_ray.batching import BatchLimits, Cost
 from sglang_mm_ray.config import PoolConfig
-from sglang_mm_ray.routing import Placement, route_key
-from sglang_mm_ray.scheduler import Batch, Flight, Scheduler, SchedulerLimits
+from sglang_mm_ray.routing.batching import BatchLimits, Cost
+from sglang_mm_ray.routing.placement import Placement, route_key
+from sglang_mm_ray.routing.scheduler import Batch, Flight, Scheduler, SchedulerLimits
 
 # Pixels a thread takes in a second, and the share of workers of each speed.
 SPEEDS_PX_PER_S = ((150e6, 0.6), (250e6, 0.3), (75e6, 0.1))

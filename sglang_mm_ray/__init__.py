@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from .errors import SourceRefused as SourceRefused
     from .errors import UnsupportedFormat as UnsupportedFormat
     from .errors import WorkerLost as WorkerLost
-    from .gathering import gather as gather
-    from .policy import SourcePolicy as SourcePolicy
-    from .pool import PreprocessPool as PreprocessPool
-    from .results import ProcessedImage as ProcessedImage
+    from .pool.pool import PreprocessPool as PreprocessPool
+    from .results.gathering import gather as gather
+    from .results.image import ProcessedImage as ProcessedImage
+    from .sources.policy import SourcePolicy as SourcePolicy
 
 _MODULE_OF = {
     "DeadlineExceeded": "errors",
@@ -48,15 +48,15 @@ _MODULE_OF = {
     "PoolNotFound": "errors",
     "PoolOverloaded": "errors",
     "PreprocessError": "errors",
-    "PreprocessPool": "pool",
-    "ProcessedImage": "results",
+    "PreprocessPool": "pool.pool",
+    "ProcessedImage": "results.image",
     "ResultLost": "errors",
-    "SourcePolicy": "policy",
+    "SourcePolicy": "sources.policy",
     "SourceRefused": "errors",
     "UnsupportedFormat": "errors",
     "WorkerLost": "errors",
     "__version__": "_core",
-    "gather": "gathering",
+    "gather": "results.gathering",
 }
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import _core
 from .errors import InvalidArgument
-from .policy import SourcePolicy
+from .sources.policy import SourcePolicy
 
 __all__ = ["PoolConfig"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import PreprocessError
-from .sources import Source
+from .sources.source import Source
 
 __all__ = ["BatchReply", "BatchRequest", "Failure", "Heartbeat", "ImageFacts", "Membership", "WorkerRecord"]
 

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sglang_mm_ray import _core
-from sglang_mm_ray.decode_fallback import decode_rgb
 from sglang_mm_ray.errors import DecodeError, InputError, InvalidArgument, LimitExceeded, UnsupportedFormat
-from sglang_mm_ray.policy import SourcePolicy
-from sglang_mm_ray.sources import classify, resolve
+from sglang_mm_ray.sources.policy import SourcePolicy
+from sglang_mm_ray.sources.source import classify, resolve
+from sglang_mm_ray.worker.decode_fallback import decode_rgb
 
 POLICY = SourcePolicy()
 

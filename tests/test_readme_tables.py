@@ -10,7 +10,7 @@ import pytest
 
 from sglang_mm_ray import errors
 from sglang_mm_ray.cli import build_parser
-from sglang_mm_ray.policy import SourcePolicy
+from sglang_mm_ray.sources.policy import SourcePolicy
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def _core_alone(config: Any, images: list[bytes]) -> dict[str, Any]:
 
 
 def _pool(config: Any, address: str | None, images: list[bytes]) -> dict[str, Any]:
-    from ..pool import PreprocessPool
+    from ..pool.pool import PreprocessPool
 
     # Repeats would be answered from caches.
     with PreprocessPool(

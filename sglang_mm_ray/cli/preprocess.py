@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgument, PoolClosed, PreprocessError, ResultLost, with_context
-from ..shards import MANIFEST, ImageRecord, ShardWriter
 from . import EXIT_FAILURES, EXIT_OK
 from .options import add_address, add_pool_options, address_or_local, pool_config, positive
+from .shards import MANIFEST, ImageRecord, ShardWriter
 from .table import Progress, bytes_text, count_text, printable, render
 from .walk import Inputs, find_images
 
 if TYPE_CHECKING:
-    from ..pool import PreprocessPool
+    from ..pool.pool import PreprocessPool
 
 _FAILURES_SHOWN = 20
 
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _open_pool(arguments: argparse.Namespace, inputs: Inputs) -> PreprocessPool:
-    from ..pool import PreprocessPool
+    from ..pool.pool import PreprocessPool
 
     if arguments.pool is not None:
         options = ("model", "parameters", "transport", "workers", "threads", "config")

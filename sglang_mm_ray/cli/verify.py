@@ -9,8 +9,8 @@ import json
 import math
 from typing import Any
 
-from .. import verify
-from ..policy import SourcePolicy
+from ..sources.policy import SourcePolicy
+from ..verification import verify
 from . import EXIT_FAILURES, EXIT_OK
 from .options import positive
 from .table import Progress, printable, render

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import _core
 from ..config import PoolConfig
-from ..engine import Engine
 from ..errors import DeadlineExceeded, InvalidArgument, PoolNotFound, PreprocessError, with_context
-from ..gathering import gather
 from ..messages import BatchRequest, Failure
-from ..sources import classify
+from ..results.gathering import gather
+from ..sources.source import classify
+from ..worker.engine import Engine
 from .settings import Settings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..pool import PreprocessPool
-    from ..results import ProcessedImage
+    from ..pool.pool import PreprocessPool
+    from ..results.image import ProcessedImage
 
 __all__ = ["Backend", "Feature", "local_images", "open_backend"]
 
@@ -237,6 +237,6 @@ def _open(wanted: PoolConfig, settings: Settings) -> Backend:
 
 
 def _connect(settings: Settings) -> PreprocessPool:
-    from ..pool import PreprocessPool
+    from ..pool.pool import PreprocessPool
 
     return PreprocessPool.connect(settings.pool, address=settings.address)

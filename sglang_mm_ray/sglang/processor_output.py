@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from .._core import qwen_vl
 from ..errors import InvalidArgument
-from ..gathering import gather
+from ..results.gathering import gather
 from .tensors import as_tensor, for_consumer
 
 if TYPE_CHECKING:
-    from ..results import ProcessedImage
+    from ..results.image import ProcessedImage
 
 __all__ = ["pad_values", "qwen_vl_processor_output"]
 

@@ -17,7 +17,7 @@ from reference import INKLING_DEFAULTS, inkling
 
 from sglang_mm_ray.cli import main, preprocess
 from sglang_mm_ray.cli.options import address_or_local, pool_config
-from sglang_mm_ray.shards import MANIFEST
+from sglang_mm_ray.cli.shards import MANIFEST
 
 Run = Callable[..., tuple[int, FakePool]]
 

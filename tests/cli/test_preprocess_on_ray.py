@@ -12,7 +12,7 @@ import numpy as np
 import safetensors
 from reference import INKLING_DEFAULTS, inkling
 
-from sglang_mm_ray.shards import MANIFEST
+from sglang_mm_ray.cli.shards import MANIFEST
 
 
 def test_the_shipped_photographs(root: Path, photos: list[Path], tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from images import encode, picture
 
-from sglang_mm_ray import verify
 from sglang_mm_ray.cli import main
 from sglang_mm_ray.cli.verify import summarise
-from sglang_mm_ray.verify import FileReport
+from sglang_mm_ray.verification import verify
+from sglang_mm_ray.verification.verify import FileReport
 
 
 def _reports(*reports: FileReport):  # type: ignore[no-untyped-def]

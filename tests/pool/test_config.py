@@ -9,7 +9,7 @@ import pytest
 from sglang_mm_ray import fingerprint
 from sglang_mm_ray.config import PoolConfig
 from sglang_mm_ray.errors import InvalidArgument
-from sglang_mm_ray.policy import SourcePolicy
+from sglang_mm_ray.sources.policy import SourcePolicy
 
 
 def test_json_goes_both_ways() -> None:

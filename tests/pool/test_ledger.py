@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sglang_mm_ray.admission import Amount, QueueBounds, StoreBudget, Waiting
 from sglang_mm_ray.errors import PoolOverloaded
-from sglang_mm_ray.ledger import Ledger
+from sglang_mm_ray.router.ledger import Ledger
+from sglang_mm_ray.routing.admission import Amount, QueueBounds, StoreBudget, Waiting
 
 
 def with_ledger(

@@ -16,7 +16,7 @@ import reference_qwen as qwen
 import safetensors
 
 import sglang_mm_ray as smr
-from sglang_mm_ray.shards import MANIFEST
+from sglang_mm_ray.cli.shards import MANIFEST
 
 COPIES = 2
 

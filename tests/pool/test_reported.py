@@ -22,10 +22,10 @@ from pooling import patches, photo, png
 
 import sglang_mm_ray as smr
 from sglang_mm_ray.config import PoolConfig
-from sglang_mm_ray.engine import Engine
 from sglang_mm_ray.messages import BatchRequest, ImageFacts
-from sglang_mm_ray.results import StoredResult, read
-from sglang_mm_ray.sources import classify
+from sglang_mm_ray.results.image import StoredResult, read
+from sglang_mm_ray.sources.source import classify
+from sglang_mm_ray.worker.engine import Engine
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sglang_mm_ray.batching import BatchLimits, Cost, FairQueue
+from sglang_mm_ray.routing.batching import BatchLimits, Cost, FairQueue
 
 
 @dataclass(eq=False)

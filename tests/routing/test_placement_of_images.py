@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from sglang_mm_ray.routing import Placement, route_key
+from sglang_mm_ray.routing.placement import Placement, route_key
 
 KEYS = [route_key(hashlib.sha256(str(number).encode()).digest()) for number in range(6_000)]
 

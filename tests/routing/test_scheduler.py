@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from sglang_mm_ray.batching import BatchLimits, Cost
-from sglang_mm_ray.routing import route_key
-from sglang_mm_ray.scheduler import Batch, Flight, Scheduler, SchedulerLimits
+from sglang_mm_ray.routing.batching import BatchLimits, Cost
+from sglang_mm_ray.routing.placement import route_key
+from sglang_mm_ray.routing.scheduler import Batch, Flight, Scheduler, SchedulerLimits
 
 LIMITS = SchedulerLimits(BatchLimits(4, 10**9, 1e9), window_px=800.0, max_worker_bytes=10**9)
 

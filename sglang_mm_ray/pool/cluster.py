@@ -1,0 +1,175 @@
+"""What the rest needs to know of Ray's cluster: nodes, stores, names. Blocking calls; keep them off loops."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import numpy as np
+import ray
+from ray._private.state import available_resources_per_node
+from ray.exceptions import RayError
+from ray.util import list_named_actors
+
+from ..errors import PoolNotFound
+from .slots import Node
+
+__all__ = [
+    "CONTROLLER_CPUS",
+    "NAMESPACE",
+    "actor_class",
+    "alive_nodes",
+    "controller_name",
+    "find_controller",
+    "kill_pool",
+    "live_nodes",
+    "pool_names",
+    "ray_nodes",
+    "reason_of",
+    "start_ray",
+    "store_bytes",
+    "warm_store",
+    "worker_name",
+    "worker_names",
+]
+
+NAMESPACE = "sglang_mm_ray"
+"""Ray namespace of all pools, whatever namespace their callers are in."""
+CONTROLLER_CPUS = 0.01
+"""More than nothing: a node whose only actor holds no resource counts as idle and may be scaled away."""
+
+_WARM_CHUNK_BYTES = 16 << 20
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def controller_name(pool: str) -> str:
+    """Actor name of a pool's controller."""
+    return f"pool/{pool}/controller"
+
+
+def worker_name(pool: str, worker_id: str) -> str:
+    """Actor name of a detached pool's worker."""
+    return f"pool/{pool}/worker/{worker_id}"
+
+
+def _names() -> list[str]:
+    actors = list_named_actors(all_namespaces=True)
+    return [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
+
+
+def pool_names() -> list[str]:
+    """Names of all pools that run in the cluster."""
+    return sorted(name.split("/")[1] for name in _names() if name.endswith("/controller"))
+
+
+def worker_names(pool: str) -> list[str]:
+    """Actor names of a detached pool's workers."""
+    prefix = worker_name(pool, "")
+    return [name for name in _names() if name.startswith(prefix)]
+
+
+def find_controller(pool: str) -> Any:
+    """The controller of a pool.
+
+    Raises:
+        PoolNotFound: there is none; the message lists those that there are.
+    """
+    try:
+        return ray.get_actor(controller_name(pool), namespace=NAMESPACE)
+    except ValueError:
+        running = ", ".join(pool_names()) or "none"
+        raise PoolNotFound(
+            f"no pool {pool!r} runs in this cluster (running: {running}); start it with "
+            f"`sglang-mm-ray start --name {pool}`"
+        ) from None
+
+
+def start_ray(address: str | None, **options: Any) -> bool:
+    """Connects to the running cluster, or starts one on this machine; True if it did the latter.
+
+    With an `address` nothing is ever started: a cluster that was named must be there.
+    """
+    if ray.is_initialized():
+        return False
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING, **options}
+    if address is not None and address != "local":
+        ray.init(address=address, **quiet)
+        return False
+    if address is None and not options:
+        try:
+            ray.init(address="auto", **quiet)
+            return False
+        except ConnectionError:
+            pass
+    ray.init(address="local", include_dashboard=False, **quiet)
+    return True
+
+
+def actor_class(cls: type, **options: Any) -> Any:
+    """`ray.remote(**options)(cls)`; Ray's own types know only some of the options."""
+    remote: Any = ray.remote
+    return remote(**options)(cls)
+
+
+def ray_nodes() -> list[dict[str, Any]]:
+    """The live nodes as Ray describes them."""
+    nodes: Any = ray.nodes
+    return [node for node in nodes() if node["Alive"]]
+
+
+def alive_nodes() -> frozenset[str]:
+    """Ids of the live nodes."""
+    return frozenset(node["NodeID"] for node in ray_nodes())
+
+
+def live_nodes() -> list[Node]:
+    """The live nodes with their CPUs."""
+    available: Any = available_resources_per_node
+    free = available()
+    return [
+        Node(
+            node_id=node["NodeID"],
+            total_cpus=float(node["Resources"].get("CPU", 0.0)),
+            free_cpus=float(free.get(node["NodeID"], {}).get("CPU", 0.0)),
+            has_gpu=node["Resources"].get("GPU", 0.0) > 0,
+            labels=dict(node.get("Labels") or {}),
+        )
+        for node in ray_nodes()
+    ]
+
+
+def store_bytes(node_id: str | None = None) -> int:
+    """Object store memory of a node, or of all live ones."""
+    return int(
+        sum(
+            node["Resources"].get("object_store_memory", 0.0)
+            for node in ray_nodes()
+            if node_id is None or node["NodeID"] == node_id
+        )
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """The telling line of an error, Ray's colours and traces left out."""
+    lines = [line for line in _COLOUR.sub("", str(error)).splitlines() if line.strip()] or [""]
+    # Where a constructor raised, the last line says what; elsewhere the first one does.
+    line = lines[-1] if "creation task" in lines[0] else lines[0]
+    return f"{type(error).__name__}: {line.strip()}"
+
+
+def warm_store(size_bytes: int) -> None:
+    """Touches object store memory in this process: a page's first touch costs ten times a copy of it."""
+    chunk = np.ones(_WARM_CHUNK_BYTES, np.uint8)
+    # Held together, so that each takes memory of its own; all freed at the end.
+    refs = [ray.put(chunk) for _ in range(size_bytes // _WARM_CHUNK_BYTES)]
+    refs.clear()
+
+
+def kill_pool(pool: str, controller: Any) -> None:
+    """Kills a pool's controller, which takes the workers along, and the workers of a detached one."""
+    for name in (None, *worker_names(pool)):
+        try:
+            ray.kill(controller if name is None else ray.get_actor(name, namespace=NAMESPACE))
+        except (ValueError, RayError):
+            continue  # Dead already.

@@ -1,0 +1,121 @@
+"""`gather`: the tensors of many images as one contiguous array, in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core
+from ..errors import InvalidArgument
+from .image import ProcessedImage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["gather", "gather_shape"]
+
+_NUMPY = {"bfloat16": np.uint16, "float32": np.float32, "uint8": np.uint8, "int64": np.int64}
+_TRANSPORT = {"bfloat16": "bf16", "float32": "float32"}
+_MOST_THREADS = 8
+
+
+@lru_cache(maxsize=8)
+def _processor(family: str, parameters_json: str) -> _core.Processor:
+    return _core.processor(family, parameters_json)
+
+
+@lru_cache(maxsize=1)
+def _threads(process_id: int) -> ThreadPoolExecutor:
+    # Keyed by the process: a fork does not inherit threads.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return ThreadPoolExecutor(min(_MOST_THREADS, cores), thread_name_prefix="mm-gather")
+
+
+def _finished(image: ProcessedImage, name: str | None) -> tuple[str, str, tuple[int, ...]]:
+    tensors = image.finished()
+    for tensor in tensors:
+        if name is None or tensor[0] == name:
+            return tensor
+    raise InvalidArgument(f"no tensor {name!r}; there are {', '.join(tensor[0] for tensor in tensors)}")
+
+
+def gather_shape(images: Sequence[ProcessedImage], name: str | None = None) -> tuple[str, tuple[int, ...]]:
+    """Dtype tag and shape of what `gather` returns: all images' rows, one image after the other.
+
+    Raises:
+        InvalidArgument: no image, or images whose rows differ in shape or dtype.
+    """
+    if not images:
+        raise InvalidArgument("there is no image to gather; pass at least one")
+    tensors = [_finished(image, name) for image in images]
+    _, dtype, (_, *row) = tensors[0]
+    for index, (_, other, shape) in enumerate(tensors):
+        if other != dtype or shape[1:] != tuple(row):
+            raise InvalidArgument(
+                f"image {index} has rows of {other} {list(shape[1:])}, the first image of {dtype} {row}; "
+                "gather images of one model and transport"
+            )
+    return dtype, (sum(shape[0] for _, _, shape in tensors), *row)
+
+
+def gather(
+    images: Sequence[ProcessedImage],
+    out: NDArray[Any] | None = None,
+    *,
+    name: str | None = None,
+    timeout_s: float = 60.0,
+) -> NDArray[Any]:
+    """The tensors of `images` in one array, joined along the first axis, in order.
+
+    For Inkling that is `[sum of patches, ps, ps, 3]`; bfloat16 as its bits in uint16. Pixels of the `uint8`
+    transport are normalised and patchified on the way, bit for bit as a worker would have. Images are copied
+    side by side, without the GIL.
+
+    `out` may be given to be filled: contiguous, writable, of the shape and dtype that `gather_shape` tells.
+
+    Raises:
+        ResultLost: a result cannot be read any more.
+        InvalidArgument: nothing to gather, rows that do not fit together, or an unfit `out`.
+    """
+    dtype, shape = gather_shape(images, name)
+    numpy_dtype = np.dtype(_NUMPY[dtype])
+    if out is None:
+        out = np.empty(shape, numpy_dtype)
+    elif out.shape != shape or out.dtype != numpy_dtype or not out.flags.c_contiguous:
+        raise InvalidArgument(
+            f"out must be a contiguous {numpy_dtype} array of shape {list(shape)}, not {out.dtype} "
+            f"{list(out.shape)}"
+        )
+    if not out.flags.writeable:
+        raise InvalidArgument("out is read-only; pass a writable array")
+    jobs = []
+    row = 0
+    for image in images:
+        rows = _finished(image, name)[2][0]
+        jobs.append((image, out[row : row + rows]))
+        row += rows
+    if len(jobs) == 1:
+        _fill(*jobs[0], dtype, name, timeout_s)
+    else:
+        futures = [_threads(os.getpid()).submit(_fill, *job, dtype, name, timeout_s) for job in jobs]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+    return out
+
+
+def _fill(
+    image: ProcessedImage, target: NDArray[Any], dtype: str, name: str | None, timeout_s: float
+) -> None:
+    if image.facts.finished and image.dtype == "uint8":
+        processor = _processor(*image.finish_with)
+        pixels = image.array(timeout_s=timeout_s)
+        processor.finish(pixels, _TRANSPORT[dtype], target.reshape(-1).view(np.uint8))
+    else:
+        # numpy copies equal dtypes without the GIL.
+        np.copyto(target, image.array(name, timeout_s=timeout_s))

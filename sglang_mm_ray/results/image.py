@@ -1,0 +1,236 @@
+"""`ProcessedImage`: what a pool answers with. The facts are here; the tensors stay in the object store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ResultLost
+from ..messages import ImageFacts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from ray import ObjectRef
+
+__all__ = ["ProcessedImage", "StoredResult"]
+
+_READ_TIMEOUT_S = 60.0
+
+
+class StoredResult:
+    """A result in the object store, shared by all who asked for it; says when the last one lets go."""
+
+    __slots__ = ("_release", "facts", "node_id", "ref")
+
+    def __init__(
+        self, facts: ImageFacts, ref: Any, node_id: str, release: Callable[[int], None] | None = None
+    ) -> None:
+        self.facts = facts
+        self.ref = ref
+        self.node_id = node_id
+        self._release = release
+
+    def __del__(self) -> None:
+        release = self._release
+        if release is not None:
+            release(self.facts.nbytes)
+
+
+class ProcessedImage:
+    """One preprocessed image.
+
+    Hold it for as long as the tensors are needed: the bytes in the store are freed with the last reference.
+    It may be pickled to other processes of the Ray cluster, which then hold a reference of their own.
+    """
+
+    __slots__ = ("_finish_with", "_source", "_stored", "origin", "times_s")
+
+    def __init__(
+        self,
+        stored: StoredResult,
+        finish_with: tuple[str, str],
+        *,
+        origin: str,
+        times_s: dict[str, float],
+        source: Any = None,
+    ) -> None:
+        self._stored = stored
+        self._finish_with = finish_with
+        self._source = source
+        self.origin = origin
+        """How it came about: `computed`, `joined`, `worker_cache` or `router_cache`."""
+        self.times_s = times_s
+        """Seconds by stage; what did not happen for this image is missing."""
+
+    def __reduce__(self) -> Any:
+        stored = self._stored
+        # Neither the source, which may be large, nor the budget of the router goes along.
+        facts = (stored.facts, stored.ref, stored.node_id)
+        return _unpickled, (facts, self._finish_with, self.origin, self.times_s)
+
+    def __repr__(self) -> str:
+        return (
+            f"ProcessedImage({self.content_digest[:23]}..., {self.width}x{self.height}, "
+            f"{self.num_tokens} tokens, {self.nbytes} bytes)"
+        )
+
+    @property
+    def facts(self) -> ImageFacts:
+        """All that is known beside the tensors."""
+        return self._stored.facts
+
+    @property
+    def feature(self) -> ObjectRef[Any]:
+        """The reference, owned by the process that asked: one array, or a tuple where there are several."""
+        return self._stored.ref  # type: ignore[no-any-return]
+
+    @property
+    def content_hash(self) -> int:
+        """First 8 bytes of the SHA-256 of the content, big-endian: SGLang's `data_hash`."""
+        return self._stored.facts.content_hash
+
+    @property
+    def content_digest(self) -> str:
+        """`sha256:` and 64 hex digits."""
+        return f"sha256:{self._stored.facts.digest.hex()}"
+
+    @property
+    def height(self) -> int:
+        """Height after resizing, in pixels."""
+        return self._stored.facts.height
+
+    @property
+    def width(self) -> int:
+        """Width after resizing, in pixels."""
+        return self._stored.facts.width
+
+    @property
+    def grid_hw(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self._stored.facts.grid[1:]
+
+    @property
+    def grid_thw(self) -> tuple[int, int, int]:
+        """Temporal patches, rows and columns."""
+        return self._stored.facts.grid
+
+    @property
+    def num_tokens(self) -> int:
+        """Placeholder tokens that stand for the image."""
+        return self._stored.facts.num_tokens
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors as they are stored."""
+        return self._stored.facts.nbytes
+
+    @property
+    def decoder(self) -> str:
+        """Which decoder made the pixels; `pixels` where the source was pixels."""
+        return self._stored.facts.decoder
+
+    @property
+    def tensor_names(self) -> tuple[str, ...]:
+        """Names of the tensors."""
+        return tuple(name for name, _, _ in self._stored.facts.tensors)
+
+    @property
+    def dtype(self) -> str:
+        """Dtype tag of the first tensor: `bfloat16` (bits in uint16), `float32`, `uint8` or `int64`."""
+        return self._stored.facts.tensors[0][1]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the first tensor as it is stored."""
+        return self._stored.facts.tensors[0][2]
+
+    def array(self, name: str | None = None, *, timeout_s: float = _READ_TIMEOUT_S) -> NDArray[Any]:
+        """A tensor, the first one by default, as a read-only view of the object store; no copy on this node.
+
+        The view keeps the store's memory in use for as long as it lives.
+
+        Raises:
+            ResultLost: the node that held it is gone, or does not send it in time; see `recompute`.
+            KeyError: there is no tensor of that name.
+        """
+        names = self.tensor_names
+        at = 0 if name is None else _place(names, name)
+        value = read(self._stored, timeout_s)
+        return value if len(names) == 1 else value[at]  # type: ignore[no-any-return]
+
+    def tensors(self, *, timeout_s: float = _READ_TIMEOUT_S) -> dict[str, NDArray[Any]]:
+        """All tensors by name, as `array` gives them."""
+        names = self.tensor_names
+        value = read(self._stored, timeout_s)
+        return dict(zip(names, (value,) if len(names) == 1 else value, strict=True))
+
+    def finished(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+        """Name, dtype tag and shape of the tensors once `gather` has normalised them."""
+        facts = self._stored.facts
+        return facts.finished or facts.tensors
+
+    @property
+    def finish_with(self) -> tuple[str, str]:
+        """Model family and its parameters as JSON: what finishes `uint8` pixels."""
+        return self._finish_with
+
+    @property
+    def stored(self) -> StoredResult:
+        """The shared result."""
+        return self._stored
+
+    @property
+    def source(self) -> Any:
+        """What the caller handed in; None after pickling."""
+        return self._source
+
+
+def _unpickled(
+    facts: tuple[ImageFacts, Any, str],
+    finish_with: tuple[str, str],
+    origin: str,
+    times_s: dict[str, float],
+) -> ProcessedImage:
+    return ProcessedImage(StoredResult(*facts), finish_with, origin=origin, times_s=times_s)
+
+
+def _place(names: tuple[str, ...], name: str) -> int:
+    try:
+        return names.index(name)
+    except ValueError:
+        raise KeyError(f"no tensor {name!r}; there are {', '.join(names)}") from None
+
+
+def read(stored: StoredResult, timeout_s: float) -> Any:
+    """The stored value.
+
+    Raises:
+        ResultLost: it cannot be read any more.
+    """
+    import ray
+    from ray.exceptions import GetTimeoutError, RayError
+
+    digest = f"sha256:{stored.facts.digest.hex()[:16]}"
+    try:
+        value = ray.get(stored.ref, timeout=timeout_s)
+    except GetTimeoutError:
+        raise ResultLost(
+            f"the result of image {digest} did not arrive within {timeout_s:g} s; recompute it"
+        ) from None
+    except RayError as error:
+        raise ResultLost(
+            f"the result of image {digest} is lost ({type(error).__name__}); recompute it"
+        ) from None
+    if not _fits(stored.facts, value):
+        raise ResultLost(f"what is stored for image {digest} is not what its facts say; recompute it")
+    return value
+
+
+def _fits(facts: ImageFacts, value: Any) -> bool:
+    # Facts and tensors travel apart; that they belong together is cheap to see.
+    values = (value,) if len(facts.tensors) == 1 else value
+    return (
+        isinstance(values, tuple)
+        and [getattr(array, "shape", None) for array in values] == [shape for _, _, shape in facts.tensors]
+        and sum(array.nbytes for array in values) == facts.nbytes
+    )

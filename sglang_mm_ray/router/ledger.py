@@ -1,0 +1,127 @@
+"""Who may have how much of the object store next. Belongs to the router's loop, except `release`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+
+from ..errors import PoolOverloaded
+from ..routing.admission import StoreBudget
+
+__all__ = ["Ledger"]
+
+# A request that waited so long is overtaken no more, however small the others are.
+_OVERTAKEN_AT_MOST_S = 2.0
+
+
+class Ledger:
+    """A `StoreBudget` with a queue: requests wait for their bytes, smaller ones may pass for a while.
+
+    A request gets the bytes of all its images at once or waits, so that two that each hold half of what they
+    need never wait for each other.
+    """
+
+    def __init__(
+        self,
+        budget: StoreBudget,
+        wait_s: float,
+        evict: Callable[[int], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.budget = budget
+        self._wait_s = wait_s
+        self._evict = evict
+        self._loop = loop
+        self._waiting: deque[tuple[int, float, asyncio.Future[None]]] = deque()
+        self._released: deque[int] = deque()
+        self._idle_since = loop.time()
+
+    async def promise(self, size_bytes: int, images: int) -> None:
+        """Sets bytes aside, waiting for others to let go if need be.
+
+        Raises:
+            PoolOverloaded: it could never fit, or nobody who holds results lets go of them.
+        """
+        self.budget.check_possible(size_bytes, images)
+        if not self._waiting and self._try(size_bytes):
+            return
+        granted: asyncio.Future[None] = self._loop.create_future()
+        entry = (size_bytes, self._loop.time(), granted)
+        self._waiting.append(entry)
+        self._idle_since = self._loop.time()
+        self._grant()
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled() and granted.exception() is None:
+                self.withdraw(size_bytes)
+            raise
+        finally:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+
+    def _try(self, size_bytes: int) -> bool:
+        if self.budget.promise(size_bytes):
+            return True
+        # Results kept for repeats give way to results that somebody waits for.
+        self._evict(size_bytes - self.budget.free_bytes)
+        self._collect()
+        return self.budget.promise(size_bytes)
+
+    def withdraw(self, size_bytes: int) -> None:
+        """Gives promised bytes back: the image has its result, or will have none."""
+        self.budget.withdraw(size_bytes)
+        self._grant()
+
+    def hold(self, size_bytes: int) -> None:
+        """Counts a result that exists now."""
+        self.budget.hold(size_bytes)
+
+    def release(self, size_bytes: int) -> None:
+        """Counts a result out. Called from finalizers: on any thread, at any moment, so it takes no lock."""
+        self._released.append(size_bytes)
+        # Once the router is closed nobody counts any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._on_release)
+
+    def _on_release(self) -> None:
+        self._collect()
+        self._grant()
+
+    def _collect(self) -> None:
+        while self._released:
+            self.budget.release(self._released.popleft())
+
+    def _grant(self) -> None:
+        now = self._loop.time()
+        for entry in list(self._waiting):
+            size_bytes, since, granted = entry
+            if granted.done():
+                continue
+            if self._try(size_bytes):
+                granted.set_result(None)
+                self._waiting.remove(entry)
+                self._idle_since = now
+            elif now - since > _OVERTAKEN_AT_MOST_S:
+                return
+
+    def tick(self) -> None:
+        """Refuses those that wait although nothing runs whose end could help them."""
+        now = self._loop.time()
+        self._on_release()
+        if not self._waiting or self.budget.promised_bytes > 0:
+            self._idle_since = now
+            return
+        if now - self._idle_since < self._wait_s:
+            return
+        for size_bytes, _, granted in list(self._waiting):
+            if not granted.done():
+                granted.set_exception(
+                    PoolOverloaded(
+                        f"{size_bytes} bytes of results do not fit: results that are still referred to "
+                        f"hold {self.budget.held_bytes} of {self.budget.budget_bytes} bytes "
+                        "(object_store_budget_bytes); let go of some"
+                    )
+                )

@@ -1,0 +1,1 @@
+"""Is the core pixel-identical to the installed Pillow?"""

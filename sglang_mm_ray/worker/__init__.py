@@ -1,0 +1,1 @@
+"""The actor that computes, and the threads and cache behind it."""

@@ -1,0 +1,68 @@
+"""The source policy: closed by default, plain data, and refusing what could never be right."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from sglang_mm_ray.errors import InvalidArgument
+from sglang_mm_ray.sources.policy import SourcePolicy
+
+
+def test_the_default_reads_no_file_and_no_private_address() -> None:
+    policy = SourcePolicy()
+    assert policy.allowed_roots == () and policy.allowed_private_networks == ()
+
+
+def test_the_default_pixel_limit_is_pillows_error_limit() -> None:
+    assert SourcePolicy().max_pixels == 2 * Image.MAX_IMAGE_PIXELS
+
+
+def test_json_round_trip_keeps_every_field() -> None:
+    policy = SourcePolicy(
+        allowed_roots=("/srv/photos",),
+        allowed_ports=(8080,),
+        allowed_hosts=("*.example.org",),
+        allowed_private_networks=("10.0.0.0/8",),
+        pillow_formats=("TIFF",),
+        fetch_timeout_s=1.5,
+        max_input_bytes=1,
+        max_pixels=2,
+        max_frames=3,
+        max_patches=4,
+    )
+    assert SourcePolicy.from_json(policy.to_json()) == policy
+    assert hash(SourcePolicy.from_json(policy.to_json())) == hash(policy)
+    assert set(json.loads(policy.to_json())) == {field.name for field in dataclasses.fields(policy)}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        policy.max_pixels = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"allowed_roots": ("photos",)},
+        {"allowed_schemes": ("ftp",)},
+        {"allowed_private_networks": ("10.0.0.1/8",)},
+        {"pillow_formats": ("TIFF", "EPS")},
+        {"pillow_formats": ("eps",)},
+        {"max_redirects": -1},
+        {"fetch_timeout_s": 0.0},
+        {"fetch_timeout_s": float("nan")},
+        {"max_input_bytes": 0},
+        {"max_pixels": -1},
+        {"no_such_field": 1},
+    ],
+)
+def test_what_cannot_be_right_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        SourcePolicy.from_dict(fields)
+
+
+def test_the_core_gets_the_limits() -> None:
+    limits = SourcePolicy(max_input_bytes=11, max_pixels=22, max_patches=33).core_limits()
+    assert (limits.max_input_bytes, limits.max_pixels, limits.max_patches) == (11, 22, 33)
