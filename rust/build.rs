@@ -25,7 +25,7 @@ fn main() {
         println!("cargo::rustc-cfg=jpeg_simd");
     } else {
         println!(
-            "cargo::warning=libjpeg-turbo was built without SIMD: JPEG decoding will be up to 2 times slower. \
+            "cargo::warning=libjpeg-turbo was built without SIMD: JPEG decoding will be up to 2.2 times slower. \
              Install nasm and rebuild from clean."
         );
     }
