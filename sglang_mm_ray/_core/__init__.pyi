@@ -1,7 +1,7 @@
 """The native core: exact image preprocessing, without Ray.
 
-Encoded images come as `bytes`, `bytearray`, `memoryview` or contiguous numpy arrays and are borrowed, not
-copied: do not write to them during a call. Pixels come as numpy uint8 arrays of any strides. Every call that
+Encoded images come as `bytes`, `bytearray`, `memoryview` or numpy arrays of bytes and are borrowed, not
+copied: do not write to them during a call. Strided ones are copied, as are lists, tuples and arrays of integers. Pixels come as numpy uint8 arrays of any strides. Every call that
 does work releases the GIL.
 """
 
@@ -42,7 +42,7 @@ __all__ = [
 
 __version__: Final[str]
 
-_Data: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
+_Data: TypeAlias = bytes | bytearray | memoryview | NDArray[Any] | list[int] | tuple[int, ...]
 
 class PreprocessError(Exception):
     """Base of every error of this package."""

@@ -118,10 +118,30 @@ def test_keywords_and_missing_rescale_are_accepted() -> None:
         lambda data: np.frombuffer(data, np.uint8),
         lambda data: np.frombuffer(data, np.int8),
         lambda data: memoryview(b"\0" + data + b"\0")[1:-1],
+        lambda data: memoryview(data[::-1])[::-1],
+        lambda data: np.repeat(np.frombuffer(data, np.uint8), 3)[::3],
+        lambda data: np.array(list(data)),
+        lambda data: np.array(list(data), object),
+        list,
+        tuple,
     ],
-    ids=["bytes", "bytearray", "memoryview", "writable-view", "numpy", "numpy-int8", "slice"],
+    ids=[
+        "bytes",
+        "bytearray",
+        "memoryview",
+        "writable-view",
+        "numpy",
+        "numpy-int8",
+        "slice",
+        "reversed",
+        "numpy-strided",
+        "numpy-int64",
+        "numpy-object",
+        "list",
+        "tuple",
+    ],
 )
-def test_encoded_data_comes_in_any_contiguous_buffer(wrap: Any) -> None:
+def test_encoded_data_comes_in_any_form_that_the_published_functions_take(wrap: Any) -> None:
     data = jpeg()
     want = inkling.decode_patchify(data, 40)[2]
     pixels = reference.decode_rgb(data)
@@ -208,7 +228,13 @@ def test_rescales_without_sense_give_what_is_published(frac: float | None, cap: 
         (lambda data: inkling.patchify_rgb(np.zeros((4, 4, 3), np.uint8), 0), _core.InvalidArgument),
         (lambda data: inkling.patchify_rgb(np.zeros((1, 900_000, 3), np.uint8), 4096), _core.LimitExceeded),
         (lambda data: inkling.rescale_patchify_hash(np.zeros((0, 4, 3), np.uint8), b"", 40), ValueError),
-        (lambda data: inkling.decode_patchify(memoryview(data)[::2], 40), _core.InvalidArgument),
+        (lambda data: inkling.decode_patchify(memoryview(data)[::2], 40), _core.DecodeError),
+        (lambda data: inkling.decode_patchify([256], 40), OverflowError),
+        (lambda data: inkling.decode_patchify([b"x"], 40), TypeError),
+        (lambda data: inkling.decode_patchify(np.array(data, object), 40), TypeError),
+        (lambda data: inkling.decode_patchify(np.frombuffer(bytes(8)), 40), TypeError),
+        (lambda data: inkling.decode_patchify_batch(np.array([1, 2]), 40), TypeError),
+        (lambda data: common.data_hash(np.uint8(1)), TypeError),
     ],
 )
 def test_bad_calls_raise(call: Any, error: type[Exception]) -> None:
@@ -216,6 +242,14 @@ def test_bad_calls_raise(call: Any, error: type[Exception]) -> None:
         call(jpeg())
     if issubclass(error, _core.InputError):
         assert isinstance(raised.value, ValueError), "callers of the published API catch ValueError"
+
+
+@pytest.mark.parametrize("frac", [1e19, 1e300, float("inf")])
+def test_sizes_without_end_stop_where_the_published_ones_do(frac: float) -> None:
+    most = 2**63 - 1
+    assert common.scaled_dims(30, 30, frac) == (most, most)
+    assert common.scaled_dims(30, 30, frac, most) == (most, most)
+    assert common.scaled_dims(30, 20, frac, 100) == (100, 67)
 
 
 def test_a_wrong_array_is_named_in_the_error() -> None:

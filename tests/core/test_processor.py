@@ -179,6 +179,11 @@ def test_misuse_is_refused() -> None:
         processor.finish(pixels, "bf16", out[:-2])
     with pytest.raises(_core.InvalidArgument, match="contiguous"):
         processor.finish(pixels, "bf16", np.zeros(out.size * 2, np.uint8)[::2])
+    for wrong in (out.reshape(2, -1), out.view(np.uint16), out.tolist()):
+        with pytest.raises(TypeError, match="flat uint8 view"):
+            processor.finish(pixels, "bf16", wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="flat uint8 view"):
+            processor.finish_batch([pixels], "bf16", wrong)  # type: ignore[arg-type]
     out.flags.writeable = False
     with pytest.raises(_core.InvalidArgument, match="writable"):
         processor.finish(pixels, "bf16", out)

@@ -221,6 +221,15 @@ def test_placeholders() -> None:
         _core.qwen_vl.expand_placeholders([7, 7], 7, [1])
 
 
+def test_no_minimum_of_pixels_is_a_minimum_of_one_token() -> None:
+    resize = _core.qwen_vl.smart_resize_py
+    # transformers' rule leaves these alone, as it does with its own minimum; the last would be 0 x 0.
+    assert resize(100, 300, 28, 0, 10**6) == resize(100, 300, 28, 3136, 10**6) == (112, 308)
+    assert resize(1000, 500, 28, 0, 100 * 784) == resize(1000, 500, 28, 3136, 100 * 784)
+    assert resize(10, 10, 28, 0, 10**6) == (28, 28)
+    assert made(min_pixels=0).plan(10, 10)["grid"] == (1, 2, 2)
+
+
 def test_a_budget_beyond_memory_is_refused_before_it_is_taken() -> None:
     with pytest.raises(_core.InvalidArgument, match="min_pixels"):
         made(min_pixels=10**18).preprocess_rgb(scene(8, 8), "bf16")

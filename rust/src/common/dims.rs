@@ -23,7 +23,8 @@ pub fn scaled_dims(
     if ratio == 1.0 {
         return (width, height);
     }
-    let scale = |side: usize| ((side as f64 * ratio + 0.5).floor() as usize).max(1);
+    // Through i64, the published type: sides beyond it stop at its maximum.
+    let scale = |side: usize| ((side as f64 * ratio + 0.5).floor() as i64).max(1) as usize;
     (scale(width), scale(height))
 }
 

@@ -3,16 +3,14 @@
 
 use numpy::{PyArray1, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-
-use super::errors::to_python;
-use crate::error::CoreError;
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 /// Bytes of a Python object, kept alive and in place while this lives.
 ///
-/// Accepts `bytes` and whatever exports a contiguous buffer: `bytearray`, `memoryview`, numpy arrays. The
+/// Accepts `bytes` and whatever exports a buffer of bytes: `bytearray`, `memoryview`, numpy arrays. The
 /// stable ABI of Python 3.10 has no buffer protocol, so all but `bytes` go through `numpy.frombuffer`, which
-/// holds the export (a `bytearray` cannot be resized meanwhile).
+/// holds the export (a `bytearray` cannot be resized meanwhile). What is not bytes side by side in memory is
+/// copied, as the published functions do: strided buffers, and lists, tuples and arrays of integers.
 pub struct Borrowed {
     // Never read, but its export keeps `data` valid.
     _owner: Py<PyAny>,
@@ -34,6 +32,15 @@ impl Borrowed {
         // SAFETY: `data` points to `len` bytes that `_owner` keeps alive and in place.
         unsafe { std::slice::from_raw_parts(self.data, self.len) }
     }
+
+    fn of_bytes(bytes: Bound<'_, PyBytes>) -> Self {
+        let data = bytes.as_bytes();
+        Self { data: data.as_ptr(), len: data.len(), _owner: bytes.into_any().unbind() }
+    }
+
+    fn of_integers(object: Borrowed_<'_, '_>) -> PyResult<Self> {
+        Ok(Self::of_bytes(PyBytes::new(object.py(), &object.extract::<Vec<u8>>()?)))
+    }
 }
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Borrowed {
@@ -41,22 +48,27 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Borrowed {
 
     fn extract(object: Borrowed_<'a, 'py>) -> PyResult<Self> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
-            let data = bytes.as_bytes();
-            return Ok(Self { data: data.as_ptr(), len: data.len(), _owner: object.to_owned().unbind() });
+            return Ok(Self::of_bytes(bytes.to_owned()));
         }
         let py = object.py();
-        let numpy = py.import("numpy")?;
-        // `frombuffer` refuses empty buffers, and objects without the protocol.
-        let view =
-            py.import("builtins")?.getattr("memoryview")?.call1((object,)).map_err(|_| not_bytes(&object))?;
+        let Ok(view) = py.import("builtins")?.getattr("memoryview")?.call1((object,)) else {
+            let is_listed = object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
+            return if is_listed { Self::of_integers(object) } else { Err(not_bytes(&object)) };
+        };
+        // An item of another size is a number, or a pointer, whose bytes in memory mean nothing.
+        if view.getattr("itemsize")?.extract::<usize>()? != 1
+            || view.getattr("ndim")?.extract::<usize>()? == 0
+        {
+            return Self::of_integers(object);
+        }
+        // `frombuffer` refuses empty buffers.
         if view.getattr("nbytes")?.extract::<usize>()? == 0 {
             return Ok(Self { data: std::ptr::null(), len: 0, _owner: object.to_owned().unbind() });
         }
         if !view.getattr("c_contiguous")?.extract::<bool>()? {
-            return Err(to_python(CoreError::argument(
-                "the buffer is not contiguous; pass bytes(...) or numpy.ascontiguousarray(...) of it",
-            )));
+            return Ok(Self::of_bytes(view.call_method0("tobytes")?.cast_into::<PyBytes>()?));
         }
+        let numpy = py.import("numpy")?;
         let array = numpy.call_method1("frombuffer", (view, numpy.getattr("uint8")?))?;
         let array = array.cast_into::<PyArray1<u8>>()?;
         let (data, len) = (array.data().cast_const(), array.len());

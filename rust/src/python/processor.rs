@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use numpy::{PyArray1, PyArrayMethods, PyReadwriteArray1};
+use numpy::{PyArray1, PyArrayMethods, PyReadwriteArray1, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -206,7 +207,7 @@ impl PyProcessor {
         py: Python<'py>,
         pixels: HwcArray<'py, u8>,
         transport: &str,
-        out: &Bound<'py, PyArray1<u8>>,
+        out: &Bound<'py, PyAny>,
     ) -> PyResult<()> {
         let transport = Transport::parse(transport).map_err(to_python)?;
         let pixels = pixels.rgb()?;
@@ -224,7 +225,7 @@ impl PyProcessor {
         py: Python<'py>,
         pixels: Vec<HwcArray<'py, u8>>,
         transport: &str,
-        out: &Bound<'py, PyArray1<u8>>,
+        out: &Bound<'py, PyAny>,
         offsets_bytes: Option<Vec<usize>>,
     ) -> PyResult<()> {
         let transport = Transport::parse(transport).map_err(to_python)?;
@@ -239,7 +240,14 @@ impl PyProcessor {
     }
 }
 
-fn writable<'py>(out: &Bound<'py, PyArray1<u8>>) -> PyResult<PyReadwriteArray1<'py, u8>> {
+fn writable<'py>(out: &Bound<'py, PyAny>) -> PyResult<PyReadwriteArray1<'py, u8>> {
+    let out = out.cast::<PyArray1<u8>>().map_err(|_| {
+        let found = out.cast::<PyUntypedArray>().map_or_else(
+            |_| out.get_type().to_string(),
+            |array| format!("a {} array of {} dimensions", array.dtype(), array.ndim()),
+        );
+        PyTypeError::new_err(format!("the output must be a flat uint8 view of its bytes, not {found}"))
+    })?;
     out.try_readwrite().map_err(|_| {
         to_python(CoreError::argument("the output is read-only or already in use; pass a writable array"))
     })

@@ -104,8 +104,8 @@ impl QwenVlParameters {
                 return Err(refusal(format!("{name} is {value}; choose 1 to {most}")));
             }
         }
-        if self.size.shortest_edge == 0 || self.size.longest_edge == 0 {
-            return Err(refusal("size needs shortest_edge and longest_edge above 0, in pixels"));
+        if self.size.longest_edge == 0 {
+            return Err(refusal("size needs longest_edge above 0, in pixels"));
         }
         let usable = |value: f64| value.is_finite() && (value as f32).is_finite();
         if !usable(self.rescale_factor) || self.rescale_factor as f32 == 0.0 {

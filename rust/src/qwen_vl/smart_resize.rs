@@ -25,9 +25,11 @@ pub fn smart_resize(
     if height == 0 || width == 0 {
         return Err(CoreError::argument("the image is empty"));
     }
-    if factor == 0 || min_pixels == 0 || max_pixels == 0 {
-        return Err(CoreError::argument("smart_resize needs a factor, min_pixels and max_pixels above 0"));
+    if factor == 0 || max_pixels == 0 {
+        return Err(CoreError::argument("smart_resize needs a factor and max_pixels above 0"));
     }
+    // No minimum at all would round a side of less than half a factor to nothing.
+    let min_pixels = min_pixels.max(1);
     let (high, wide, unit) = (height as f64, width as f64, factor as f64);
     let aspect = high.max(wide) / high.min(wide);
     if aspect > MAX_ASPECT_RATIO {
