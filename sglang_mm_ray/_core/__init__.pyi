@@ -1,8 +1,8 @@
 """The native core: exact image preprocessing, without Ray.
 
 Encoded images come as `bytes`, `bytearray`, `memoryview` or numpy arrays of bytes and are borrowed, not
-copied: do not write to them during a call. Strided ones are copied, as are lists, tuples and arrays of integers. Pixels come as numpy uint8 arrays of any strides. Every call that
-does work releases the GIL.
+copied: do not write to them during a call. Strided ones are copied, as are lists, tuples and arrays of
+integers. Pixels come as numpy uint8 arrays of any strides. Every call that does work releases the GIL.
 """
 
 from collections.abc import Sequence

@@ -252,6 +252,18 @@ def test_sizes_without_end_stop_where_the_published_ones_do(frac: float) -> None
     assert common.scaled_dims(30, 20, frac, 100) == (100, 67)
 
 
+def test_an_array_whose_copy_no_memory_could_hold_is_refused() -> None:
+    endless = np.broadcast_to(np.zeros((1, 1, 3), np.uint8), (1 << 23, 1 << 23, 3))
+    for call in (
+        lambda: inkling.patchify_rgb(endless, 40),
+        lambda: common.resize_rgb(endless, 2, 2),
+        lambda: _core.transforms.pad_to_grid(endless, 40),
+        lambda: _core.processor("inkling").preprocess_rgb(endless),
+    ):
+        with pytest.raises(_core.InvalidArgument, match="memory"):
+            call()
+
+
 def test_a_wrong_array_is_named_in_the_error() -> None:
     with pytest.raises(TypeError, match=r"dtype uint8, not a float32 array of 2 dimensions"):
         inkling.patchify_rgb(np.zeros((4, 4), np.float32), 40)

@@ -72,6 +72,16 @@ def test_the_variable_sets_the_number_of_threads() -> None:
     assert run(COUNT_THREADS, SGL_MM_RS_THREADS="3") == [3, 3]
 
 
+def test_a_number_that_no_machine_could_hold_is_cut() -> None:
+    script = """
+    before = _core.build_info()["threads"]
+    _core.set_thread_budget(1 << 40)
+    print(json.dumps([before, _core.build_info()["threads"]]))
+    """
+    assert run(script, SGL_MM_RS_THREADS="999999") == [1024, 1024]
+    assert run(script)[1] == 1024
+
+
 def test_by_default_as_many_threads_as_cores_but_eight_at_most() -> None:
     script = "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n" + textwrap.dedent(COUNT_THREADS)
     assert run(script) == [1, 1]

@@ -11,6 +11,8 @@ use crate::error::{CoreError, Result};
 pub const THREADS_VARIABLE: &str = "SGL_MM_RS_THREADS";
 
 const MOST_THREADS_BY_DEFAULT: usize = 8;
+// More is a slip of the keyboard, and would take the machine down before it failed.
+const MOST_THREADS: usize = 1024;
 
 // 0 = not set by the program.
 static THREAD_BUDGET: AtomicUsize = AtomicUsize::new(0);
@@ -79,15 +81,15 @@ pub fn set_thread_budget(threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// How many threads the pool has, or would have: `SGL_MM_RS_THREADS`, else the budget, else
-/// `min(8, cores the process may use)`.
+/// How many threads the pool has, or would have: `SGL_MM_RS_THREADS`, else the budget (1024 at most of either),
+/// else `min(8, cores the process may use)`.
 pub fn thread_count() -> usize {
     if let Some(threads) = std::env::var(THREADS_VARIABLE).ok().and_then(|text| parse_threads(&text)) {
-        return threads;
+        return threads.min(MOST_THREADS);
     }
     match THREAD_BUDGET.load(Ordering::SeqCst) {
         0 => std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS_BY_DEFAULT),
-        budget => budget,
+        budget => budget.min(MOST_THREADS),
     }
 }
 

@@ -37,7 +37,7 @@ fn resize_any<'py>(
     out_h: usize,
     resample: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
-    resize_pixels(py, &arr.row_major(), out_w, out_h, resample)
+    resize_pixels(py, &arr.row_major()?, out_w, out_h, resample)
 }
 
 fn resize_pixels<'py>(

@@ -20,17 +20,22 @@ pub struct Hwc<'a, T> {
 
 impl<T: Element> HwcArray<'_, T> {
     /// The array in row-major order.
-    pub fn row_major(&self) -> Hwc<'_, T>
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is in another order, and a copy does not fit into memory.
+    pub fn row_major(&self) -> PyResult<Hwc<'_, T>>
     where
         T: Clone,
     {
         let view = self.array.as_array();
-        let values = if view.is_standard_layout() {
-            view.into()
-        } else {
-            view.as_standard_layout().into_owned().into()
-        };
-        Hwc { values }
+        if view.is_standard_layout() {
+            return Ok(Hwc { values: view.into() });
+        }
+        // ndarray ends the process where memory does not reach, which a broadcast array asks for with ease.
+        Vec::<T>::new().try_reserve_exact(view.len()).map_err(|_| {
+            to_python(CoreError::argument("a copy of the array in row-major order does not fit into memory"))
+        })?;
+        Ok(Hwc { values: view.as_standard_layout().into_owned().into() })
     }
 }
 
@@ -40,7 +45,7 @@ impl HwcArray<'_, u8> {
     /// # Errors
     /// `InvalidArgument` that names the channel count.
     pub fn rgb(&self) -> PyResult<Hwc<'_, u8>> {
-        let pixels = self.row_major();
+        let pixels = self.row_major()?;
         match pixels.channels() {
             3 => Ok(pixels),
             channels => Err(to_python(CoreError::argument(format!(

@@ -57,7 +57,7 @@ fn pad<'py, T: Element + Copy>(
     patch_size: usize,
     fill: T,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let image = arr.row_major();
+    let image = arr.row_major()?;
     let (height, width, channels) = (image.height(), image.width(), image.channels());
     let values = image.values()?;
     let (padded, height, width) =
@@ -84,7 +84,7 @@ fn extract<'py, T: Element + Copy>(
     arr: &HwcArray<'py, T>,
     patch_size: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let image = arr.row_major();
+    let image = arr.row_major()?;
     let (height, width, channels) = (image.height(), image.width(), image.channels());
     let values = image.values()?;
     let (patches, count) = run(py, || {
