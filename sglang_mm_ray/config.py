@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _core
 from .errors import InvalidArgument
+from .fields import check_types
 from .sources.policy import SourcePolicy
 
 __all__ = ["PoolConfig"]
@@ -103,6 +104,7 @@ class PoolConfig:
     """Whether Ray metrics are exported."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         object.__setattr__(self, "parameters", dict(self.parameters))
         object.__setattr__(self, "node_labels", dict(self.node_labels))
         if self.transport not in _TRANSPORTS:
@@ -117,6 +119,8 @@ class PoolConfig:
             least_zero = field.name in ("warm_bytes", "worker_cache_bytes", "router_cache_bytes")
             if not (value >= 0 if least_zero else value > 0):
                 raise InvalidArgument(f"{field.name} must be {'at least 0' if least_zero else 'positive'}")
+            if value >= 1 << 63:
+                raise InvalidArgument(f"{field.name} is {value:g}; the most is 2**63 - 1")
         self.processor()
 
     def processor(self) -> _core.Processor:
@@ -149,6 +153,8 @@ class PoolConfig:
         Raises:
             InvalidArgument: an unknown field, or a value that cannot work.
         """
+        if not isinstance(fields, Mapping):
+            raise InvalidArgument(f"a PoolConfig is a JSON object, not {type(fields).__name__}")
         unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
         if unknown:
             raise InvalidArgument(f"PoolConfig has no field {', '.join(sorted(unknown))}")

@@ -71,8 +71,11 @@ def pool_config(arguments: argparse.Namespace, allowed_roots: tuple[str, ...] = 
         value = getattr(arguments, option)
         if value is not None:
             fields[field] = value
-    policy = dict(fields.get("policy") or {})
-    policy["allowed_roots"] = [*policy.get("allowed_roots", []), *allowed_roots]
+    policy = fields.get("policy") or {}
+    roots = policy.get("allowed_roots", []) if isinstance(policy, dict) else None
+    if not isinstance(roots, list):
+        raise InvalidArgument("policy must be a JSON object, and its allowed_roots a list")
+    policy = {**policy, "allowed_roots": [*roots, *allowed_roots]}
     return PoolConfig.from_dict({**fields, "policy": policy})
 
 

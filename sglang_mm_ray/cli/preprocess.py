@@ -167,7 +167,8 @@ def _paths(sources: list[str]) -> Iterator[Any]:
 
 def _uploads(sources: list[str]) -> Iterator[Any]:
     for source in _paths(sources):
-        if isinstance(source, Path):
+        # Reading a FIFO or a device would not end.
+        if isinstance(source, Path) and source.is_file():
             try:
                 yield source.read_bytes()
                 continue

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import _core
 from ..errors import InvalidArgument
+from ..fields import check_types
 
 # Read by Pillow inside the worker, in its own process memory. Left out on purpose: EPS (starts Ghostscript),
 # WMF and EMF (a system renderer), BUFR, GRIB and HDF5 (stubs for foreign handlers), MPEG (never decodes),
@@ -94,7 +95,12 @@ class SourcePolicy:
             value = getattr(self, field.name)
             if isinstance(value, list):
                 object.__setattr__(self, field.name, tuple(value))
-        object.__setattr__(self, "allowed_roots", tuple(os.fspath(root) for root in self.allowed_roots))
+        if isinstance(self.allowed_roots, tuple):
+            roots = (
+                os.fspath(root) if isinstance(root, os.PathLike) else root for root in self.allowed_roots
+            )
+            object.__setattr__(self, "allowed_roots", tuple(roots))
+        check_types(self)
         for root in self.allowed_roots:
             if not os.path.isabs(root):
                 raise InvalidArgument(f"allowed_roots must be absolute paths, not {root!r}")
@@ -121,8 +127,8 @@ class SourcePolicy:
             "max_frames",
             "max_patches",
         ):
-            if not getattr(self, name) > 0:
-                raise InvalidArgument(f"{name} must be positive")
+            if not 0 < getattr(self, name) < 1 << 63:
+                raise InvalidArgument(f"{name} must be positive and below 2**63")
 
     def core_limits(self) -> _core.Limits:
         """The limits that the native core enforces."""

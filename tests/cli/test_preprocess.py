@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -183,6 +184,14 @@ def test_a_full_disk_is_said_in_words(
     assert "No space left" in error and "Traceback" not in error
 
 
+def test_upload_does_not_wait_for_what_never_ends(run: Run, folder: Path, tmp_path: Path) -> None:
+    os.mkfifo(folder / "pipe.png")
+    code, _ = run(folder, "--upload")
+    assert code == 1
+    (failed,) = [line for line in manifest(tmp_path) if "error" in line]
+    assert failed["file"].endswith("pipe.png") and failed["error"]["code"] == "source_refused"
+
+
 def test_nothing_to_do_is_a_failure(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert run(tmp_path / "empty")[0] == 1
@@ -202,6 +211,20 @@ def test_bad_options_are_errors_in_words(
 ) -> None:
     assert main(["preprocess", str(folder), "--out", "x", *options]) == 3
     assert capsys.readouterr().err.startswith("sglang-mm-ray: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"policy": 5}', '{"policy": {"allowed_roots": "/"}}', '{"num_workers": "3"}', '{"parameters": 1}'],
+)
+def test_a_bad_configuration_is_an_error_in_words(
+    run: Run, folder: Path, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(text)
+    options = ["--config", str(tmp_path / "config.json")]
+    assert main(["preprocess", str(folder), "--out", "x", *options]) == 3
+    error = capsys.readouterr().err
+    assert error.startswith("sglang-mm-ray: ") and "Traceback" not in error
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,19 @@ def test_it_is_frozen() -> None:
         ({"num_workers": 0}, "num_workers"),
         ({"heartbeat_timeout_s": -1.0}, "heartbeat_timeout_s"),
         ({"worker_cache_bytes": -1}, "worker_cache_bytes"),
+        ({"lease_s": float("inf")}, "lease_s"),
+        ({"max_queued_bytes": 1 << 63}, "max_queued_bytes"),
+        ({"model": 5}, "model must be str, not int"),
+        ({"num_workers": "3"}, "num_workers must be int or None, not str"),
+        ({"num_workers": 1.5}, "num_workers"),
+        ({"num_workers": True}, "num_workers"),
+        ({"chunk_max_images": None}, "chunk_max_images must be int, not NoneType"),
+        ({"parameters": "ab"}, "parameters must be a mapping of str, not str"),
+        ({"parameters": None}, "parameters"),
+        ({"node_labels": {"zone": 1}}, "node_labels"),
+        ({"lease_s": "60"}, "lease_s must be float, not str"),
+        ({"metrics": 1}, "metrics must be bool"),
+        ({"policy": {"max_pixels": 3}}, "policy must be SourcePolicy, not dict"),
     ],
 )
 def test_what_cannot_work_is_named(fields: dict[str, object], word: str) -> None:
@@ -49,6 +62,12 @@ def test_what_cannot_work_is_named(fields: dict[str, object], word: str) -> None
 def test_unknown_fields_are_named() -> None:
     with pytest.raises(InvalidArgument, match="colour"):
         PoolConfig.from_dict({"colour": 1})
+    with pytest.raises(InvalidArgument, match="not list"):
+        PoolConfig.from_json("[]")
+
+
+def test_whole_numbers_do_for_seconds() -> None:
+    assert PoolConfig(lease_s=60).lease_s == 60
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,12 +56,28 @@ def test_json_round_trip_keeps_every_field() -> None:
         {"fetch_timeout_s": float("nan")},
         {"max_input_bytes": 0},
         {"max_pixels": -1},
+        {"max_pixels": 1 << 64},
+        {"fetch_timeout_s": float("inf")},
+        # A text would be taken apart: the pool would read below "/", and meet no host ever.
+        {"allowed_roots": "/"},
+        {"allowed_hosts": "example.org"},
+        {"pillow_formats": "TIFF"},
+        {"allowed_ports": 80},
+        {"allowed_ports": ("80",)},
+        {"allowed_roots": (1,)},
+        {"allowed_roots": None},
+        {"max_pixels": "5"},
+        {"max_pixels": 1.5},
         {"no_such_field": 1},
     ],
 )
 def test_what_cannot_be_right_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         SourcePolicy.from_dict(fields)
+
+
+def test_roots_may_be_paths(tmp_path: Path) -> None:
+    assert SourcePolicy(allowed_roots=(tmp_path,)).allowed_roots == (str(tmp_path),)  # type: ignore[arg-type]
 
 
 def test_the_core_gets_the_limits() -> None:
