@@ -18,7 +18,17 @@ from ..errors import InvalidArgument, PoolClosed, PoolNotFound, PreprocessError,
 from ..results.image import ProcessedImage
 from ..router.requests import ImageOutcome
 from ..router.router import Router
-from .cluster import find_controller, kill_pool, pool_names, reason_of, start_ray, store_bytes, warm_store
+from .cluster import (
+    CONTROLLER_CPUS,
+    find_controller,
+    kill_pool,
+    live_nodes,
+    pool_names,
+    reason_of,
+    start_ray,
+    store_bytes,
+    warm_store,
+)
 from .controller import create_controller
 
 __all__ = ["PreprocessPool"]
@@ -59,17 +69,17 @@ class PreprocessPool:
         **fields: Any,
     ) -> None:
         config = _configured(model, config, fields)
+        name = _checked_name(name or f"pool-{uuid.uuid4().hex[:8]}")
         self._owns_ray = start_ray(address)
         self._owns_pool = True
         try:
-            self._open(name or f"pool-{uuid.uuid4().hex[:8]}", config, detached=False)
+            self._open(name, config, detached=False)
         except BaseException:
             if self._owns_ray:
                 ray.shutdown()
             raise
 
     def _open(self, name: str, config: PoolConfig, *, detached: bool) -> None:
-        _check_name(name)
         try:
             controller = create_controller(config, name, detached=detached)
         except ValueError:
@@ -79,10 +89,15 @@ class PreprocessPool:
         try:
             ray.get(controller.describe.remote(), timeout=config.start_timeout_s)
         except RayError as error:
+            crowded = sum(node.free_cpus for node in live_nodes()) < CONTROLLER_CPUS
             kill_pool(name, controller)
             raise WorkerLost(
-                f"the controller of pool {name!r} did not start ({reason_of(error)}); is this package "
-                "installed on every node?"
+                f"the controller of pool {name!r} did not start ({reason_of(error)}); "
+                + (
+                    "no CPU is free: give the pool that holds them less with threads_per_worker"
+                    if crowded
+                    else "is this package installed on every node?"
+                )
             ) from None
         self._attach(name, config, controller)
         try:
@@ -121,6 +136,7 @@ class PreprocessPool:
             WorkerLost: no worker came up in time.
         """
         config = _configured(model, config, fields)
+        _checked_name(name)
         pool = cls.__new__(cls)
         pool._owns_ray = start_ray(address)
         pool._owns_pool = False
@@ -186,7 +202,7 @@ class PreprocessPool:
             PreprocessError: whatever is wrong with an image.
         """
         raises = _raises(on_error)
-        future = self._live().submit(list(sources), timeout_s, raises)
+        future = self._live().submit(list(_many(sources)), timeout_s, raises)
         try:
             outcomes = future.result()
         except BaseException:
@@ -199,7 +215,7 @@ class PreprocessPool:
     ) -> list[Any]:
         """As `preprocess`, but awaits; cancelling the task drops what has not started."""
         raises = _raises(on_error)
-        outcomes = await asyncio.wrap_future(self._live().submit(list(sources), timeout_s, raises))
+        outcomes = await asyncio.wrap_future(self._live().submit(list(_many(sources)), timeout_s, raises))
         return _checked(outcomes) if raises else outcomes
 
     async def stream(
@@ -222,7 +238,7 @@ class PreprocessPool:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(queue.put_nowait, item)
 
-        running = self._live().stream(sources, put, timeout_s)
+        running = self._live().stream(_many(sources), put, timeout_s)
         try:
             while (item := await queue.get()) is not None:
                 if isinstance(item, BaseException):
@@ -276,8 +292,13 @@ class PreprocessPool:
         return {**status, "router": router.status()}
 
     def scale(self, num_workers: int | None) -> None:
-        """Changes how many workers there are to be (None: one for each node); surplus ones are drained."""
+        """Changes how many workers there are to be (None: one for each node); surplus ones are drained.
+
+        Raises:
+            InvalidArgument: not a positive number.
+        """
         self._live()
+        self.config.replace(num_workers=num_workers)  # Refuses a number that cannot be.
         ray.get(self._controller.scale.remote(num_workers), timeout=_CONTROL_TIMEOUT_S)
 
     def close(self) -> None:
@@ -326,9 +347,17 @@ def _configured(model: str | None, config: PoolConfig | None, fields: dict[str, 
         raise InvalidArgument(f"PoolConfig: {error}") from None
 
 
-def _check_name(name: str) -> None:
+def _checked_name(name: str) -> str:
     if not name or "/" in name or not name.isprintable():
         raise InvalidArgument(f"a pool's name must be printable and without slashes, not {name!r}")
+    return name
+
+
+def _many(sources: Any) -> Any:
+    # A text or one file's bytes would be taken apart, and each character refused.
+    if isinstance(sources, (str, bytes, bytearray, memoryview)):
+        raise InvalidArgument(f"pass a list of sources, not one {type(sources).__name__}")
+    return sources
 
 
 def _raises(on_error: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,11 @@ def _threads(process_id: int) -> ThreadPoolExecutor:
 
 
 def _finished(image: ProcessedImage, name: str | None) -> tuple[str, str, tuple[int, ...]]:
+    if not isinstance(image, ProcessedImage):
+        raise InvalidArgument(
+            f'gather joins ProcessedImages, not {type(image).__name__}; leave out what on_error="return" '
+            "put in an image's place"
+        )
     tensors = image.finished()
     for tensor in tensors:
         if name is None or tensor[0] == name:
@@ -44,12 +49,13 @@ def _finished(image: ProcessedImage, name: str | None) -> tuple[str, str, tuple[
     raise InvalidArgument(f"no tensor {name!r}; there are {', '.join(tensor[0] for tensor in tensors)}")
 
 
-def gather_shape(images: Sequence[ProcessedImage], name: str | None = None) -> tuple[str, tuple[int, ...]]:
+def gather_shape(images: Iterable[ProcessedImage], name: str | None = None) -> tuple[str, tuple[int, ...]]:
     """Dtype tag and shape of what `gather` returns: all images' rows, one image after the other.
 
     Raises:
         InvalidArgument: no image, or images whose rows differ in shape or dtype.
     """
+    images = list(images)
     if not images:
         raise InvalidArgument("there is no image to gather; pass at least one")
     tensors = [_finished(image, name) for image in images]
@@ -64,7 +70,7 @@ def gather_shape(images: Sequence[ProcessedImage], name: str | None = None) -> t
 
 
 def gather(
-    images: Sequence[ProcessedImage],
+    images: Iterable[ProcessedImage],
     out: NDArray[Any] | None = None,
     *,
     name: str | None = None,
@@ -82,10 +88,13 @@ def gather(
         ResultLost: a result cannot be read any more.
         InvalidArgument: nothing to gather, rows that do not fit together, or an unfit `out`.
     """
+    images = list(images)
     dtype, shape = gather_shape(images, name)
     numpy_dtype = np.dtype(_NUMPY[dtype])
     if out is None:
         out = np.empty(shape, numpy_dtype)
+    elif not isinstance(out, np.ndarray):
+        raise InvalidArgument(f"out must be a numpy array, not {type(out).__name__}")
     elif out.shape != shape or out.dtype != numpy_dtype or not out.flags.c_contiguous:
         raise InvalidArgument(
             f"out must be a contiguous {numpy_dtype} array of shape {list(shape)}, not {out.dtype} "

@@ -211,13 +211,20 @@ def read(stored: StoredResult, timeout_s: float) -> Any:
     from ray.exceptions import GetTimeoutError, RayError
 
     digest = f"sha256:{stored.facts.digest.hex()[:16]}"
+    # `ray.get` would start a Ray of its own, which does not know the result.
+    if not ray.is_initialized():
+        raise ResultLost(
+            f"the result of image {digest} is lost: Ray does not run here any more; read results "
+            "while the pool that started Ray is open, or call ray.init() before it"
+        )
     try:
         value = ray.get(stored.ref, timeout=timeout_s)
     except GetTimeoutError:
         raise ResultLost(
             f"the result of image {digest} did not arrive within {timeout_s:g} s; recompute it"
         ) from None
-    except RayError as error:
+    except (RayError, ValueError) as error:
+        # A ValueError says that the reference is of another Ray session, which has ended.
         raise ResultLost(
             f"the result of image {digest} is lost ({type(error).__name__}); recompute it"
         ) from None

@@ -19,6 +19,14 @@ import sglang_mm_ray as smr
 SMALL: dict[str, Any] = {"num_workers": 2, "threads_per_worker": 1, "warm_bytes": 0, "metrics": False}
 
 
+def test_a_pool_on_a_full_cluster_says_that_it_is_full(local_ray: None) -> None:
+    with (
+        smr.PreprocessPool(num_workers=1, warm_bytes=0, metrics=False),
+        pytest.raises(smr.WorkerLost, match=r"no CPU is free.*threads_per_worker"),
+    ):
+        smr.PreprocessPool(**SMALL, start_timeout_s=2.0)
+
+
 def test_ten_thousand_images_at_a_small_pool(local_ray: None) -> None:
     """The excess is refused at once, the rest is right, and the store never holds more than it was given."""
     budget = 64 << 20

@@ -266,3 +266,20 @@ def test_mistakes_are_named(pool: smr.PreprocessPool) -> None:
         smr.PreprocessPool(wrkers=3)
     with pytest.raises(smr.PoolNotFound, match="tests"):
         smr.PreprocessPool.connect("missing")
+    for one in ("photo.jpg", b"bytes", bytearray(b"bytes"), memoryview(b"bytes")):
+        with pytest.raises(smr.InvalidArgument, match="list of sources"):
+            pool.preprocess(one)  # type: ignore[arg-type]
+    for count in (0, -1, 1.5, "2"):
+        with pytest.raises(smr.InvalidArgument, match="num_workers"):
+            pool.scale(count)  # type: ignore[arg-type]
+
+
+def test_a_wrong_name_is_refused_before_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> bool:
+        raise AssertionError("it takes seconds")
+
+    monkeypatch.setattr("sglang_mm_ray.pool.pool.start_ray", start)
+    with pytest.raises(smr.InvalidArgument, match="slashes"):
+        smr.PreprocessPool(name="a/b")
+    with pytest.raises(smr.InvalidArgument, match="slashes"):
+        smr.PreprocessPool.start("a/b")
