@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ray.exceptions import RayActorError
+from ray.exceptions import OutOfMemoryError, RayActorError
 
 from ..cache import ByteCache
 from ..config import PoolConfig
@@ -37,6 +37,8 @@ __all__ = ["Dispatcher"]
 
 logger = logging.getLogger("sglang_mm_ray.router")
 
+# What a call ends with whose worker is gone; killed for its node's memory, it is no RayActorError.
+_GONE = (RayActorError, OutOfMemoryError, asyncio.TimeoutError, TimeoutError)
 # A batch without an answer for so long, on a worker whose heartbeat is well, is sent elsewhere.
 _CALL_TIMEOUT_FACTOR = 3.0
 # Ray notices the death of a worker by itself; that of a node takes it longer than the controller.
@@ -202,7 +204,7 @@ class Dispatcher:
             self._metrics.count("router_sent_bytes_total", sum(source.transfer_bytes for source in sources))
             timeout_s = self._config.image_timeout_s * _CALL_TIMEOUT_FACTOR
             reply: BatchReply = await asyncio.wait_for(refs[0], timeout_s)
-        except (RayActorError, asyncio.TimeoutError, TimeoutError) as error:
+        except _GONE as error:
             self._lost(batch, error)
             return
         except asyncio.CancelledError:
