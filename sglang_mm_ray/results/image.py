@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..errors import ResultLost
 from ..messages import ImageFacts
 
@@ -34,6 +36,21 @@ class StoredResult:
         release = self._release
         if release is not None:
             release(self.facts.nbytes)
+
+
+class _Held:
+    """Memory of the store, and what keeps it counted: the base of every view of it, and of their views."""
+
+    __slots__ = ("__array_interface__", "_kept")
+
+    def __init__(self, array: NDArray[Any], stored: StoredResult) -> None:
+        self.__array_interface__ = array.__array_interface__
+        self._kept = (array, stored)
+
+
+def _counted(array: NDArray[Any], stored: StoredResult) -> NDArray[Any]:
+    """The same memory; while a slice of it lives, the router's budget counts the result as held."""
+    return np.asarray(_Held(array, stored))
 
 
 class ProcessedImage:
@@ -147,7 +164,7 @@ class ProcessedImage:
     def array(self, name: str | None = None, *, timeout_s: float = _READ_TIMEOUT_S) -> NDArray[Any]:
         """A tensor, the first one by default, as a read-only view of the object store; no copy on this node.
 
-        The view keeps the store's memory in use for as long as it lives.
+        The view, and any slice of it, keeps the store's memory in use and counted for as long as it lives.
 
         Raises:
             ResultLost: the node that held it is gone, or does not send it in time; see `recompute`.
@@ -156,13 +173,14 @@ class ProcessedImage:
         names = self.tensor_names
         at = 0 if name is None else _place(names, name)
         value = read(self._stored, timeout_s)
-        return value if len(names) == 1 else value[at]  # type: ignore[no-any-return]
+        return _counted(value if len(names) == 1 else value[at], self._stored)
 
     def tensors(self, *, timeout_s: float = _READ_TIMEOUT_S) -> dict[str, NDArray[Any]]:
         """All tensors by name, as `array` gives them."""
         names = self.tensor_names
         value = read(self._stored, timeout_s)
-        return dict(zip(names, (value,) if len(names) == 1 else value, strict=True))
+        values = (value,) if len(names) == 1 else value
+        return {name: _counted(array, self._stored) for name, array in zip(names, values, strict=True)}
 
     def finished(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
         """Name, dtype tag and shape of the tensors once `gather` has normalised them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import os
 import pickle
@@ -17,13 +18,16 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
+from deadly import Deadly, marks
 from PIL import Image
 from pooling import patches, photo, png
+from ray.exceptions import OutOfMemoryError, RayActorError
 
 import sglang_mm_ray as smr
 from sglang_mm_ray.config import PoolConfig
 from sglang_mm_ray.messages import BatchRequest, ImageFacts
 from sglang_mm_ray.results.image import StoredResult, read
+from sglang_mm_ray.router.dispatch import Dispatcher
 from sglang_mm_ray.sources.source import classify
 from sglang_mm_ray.worker.engine import Engine
 
@@ -189,6 +193,87 @@ def test_nothing_is_ever_spilled_to_disk(local_ray: None) -> None:
     session = ray._private.worker._global_node.get_session_dir_path()  # type: ignore[attr-defined]
     spilled = [path for path in Path(session).rglob("ray_spilled_objects*/*") if path.is_file()]
     assert spilled == []
+
+
+def test_a_slice_that_is_kept_counts(pool: smr.PreprocessPool) -> None:
+    # A view of one row keeps the whole result in the store, which a budget must not take for free.
+    images = pool.preprocess([png(photo(400 + n, 90, 80)) for n in range(20)])
+    size_bytes = sum(image.nbytes for image in images)
+    rows = [image.array()[0, 0] for image in images[:10]]
+    tensors = [image.tensors()["patches"][1:2] for image in images[10:]]
+    wanted = [patches(png(photo(400 + n, 90, 80))) for n in range(20)]
+    copies = [row.copy() for row in rows]
+    del images
+    assert held_bytes(pool, size_bytes) == size_bytes
+    for row, tensor, first, second in zip(rows, tensors, wanted[:10], wanted[10:], strict=True):
+        np.testing.assert_array_equal(row, first[0, 0])
+        np.testing.assert_array_equal(tensor, second[1:2])
+        assert not row.flags.writeable and not tensor.flags.writeable
+    del rows, tensors, row, tensor
+    assert held_bytes(pool, 0) == 0
+    np.testing.assert_array_equal(copies[3], wanted[3][0, 0])
+
+
+def held_bytes(pool: smr.PreprocessPool, expected: int) -> int:
+    """What the router counts as held; it counts what is let go of a moment later."""
+    gc.collect()
+    end = time.monotonic() + 5
+    while pool._live().status()["store_held_bytes"] > expected and time.monotonic() < end:
+        time.sleep(0.02)
+    return int(pool._live().status()["store_held_bytes"])
+
+
+def test_a_result_that_does_not_arrive_is_lost_in_time(pool: smr.PreprocessPool) -> None:
+    (image,) = pool.preprocess([png(photo(31))])
+
+    @ray.remote(num_cpus=0)
+    def frozen() -> None:
+        time.sleep(30)
+
+    ref = frozen.remote()
+    started = time.monotonic()
+    with pytest.raises(smr.ResultLost, match=r"within 0\.3 s"):
+        read(StoredResult(image.facts, ref, image.stored.node_id), 0.3)
+    assert time.monotonic() - started < 5
+    ray.cancel(ref, force=True)
+
+
+def test_a_worker_killed_for_its_memory_is_a_lost_worker(
+    local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Ray's memory monitor kills an actor, and its calls end with an error that is no RayActorError.
+    method = Dispatcher._method
+
+    class Told:
+        def __init__(self, real: Any) -> None:
+            self._real = real
+
+        def remote(self, request: Any) -> list[Any]:
+            first, *rest = self._real.remote(request)
+
+            async def told() -> Any:
+                try:
+                    return await first
+                except RayActorError:
+                    raise OutOfMemoryError("1 worker(s) were killed: the node was low on memory") from None
+
+            return [told(), *rest]
+
+    monkeypatch.setattr(Dispatcher, "_method", lambda *args: Told(method(*args)))
+    marker = tmp_path / "deaths"
+    options: dict[str, Any] = {"threads_per_worker": 1, "warm_bytes": 0, "heartbeat_interval_s": 0.2}
+    with smr.PreprocessPool(num_workers=1, metrics=False, poison_crashes=1, **options) as pool:
+        greedy = ray.put(Deadly(marker))
+        files = [png(photo(500 + n, 60, 50)) for n in range(12)]
+        outcomes = pool.preprocess([*files[:6], greedy, *files[6:]], on_error="return", timeout_s=60)
+        assert isinstance(outcomes.pop(6), smr.PoisonImage)
+        for data, outcome in zip(files, outcomes, strict=True):
+            np.testing.assert_array_equal(outcome.array(), patches(data))
+        deaths = marks(marker)
+        assert 1 <= deaths <= 4
+        with pytest.raises(smr.PoisonImage, match="quarantine_s"):
+            pool.preprocess([greedy])
+        assert marks(marker) == deaths
 
 
 # Performance
