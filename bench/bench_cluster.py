@@ -284,7 +284,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, metavar="FILE")
     options = parser.parse_args()
-    from sglang_mm_ray.pool.cluster import start_ray
+    from sglang_mm_ray.cluster import start_ray
 
     start_ray(options.address)
     # Ray workers of a local run find the contenders' modules as this process does.

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import PreprocessError
 from .sources.source import Source
 
-__all__ = ["BatchReply", "BatchRequest", "Failure", "Heartbeat", "ImageFacts", "Membership", "WorkerRecord"]
+__all__ = [
+    "BatchReply",
+    "BatchRequest",
+    "Failure",
+    "Heartbeat",
+    "ImageFacts",
+    "Membership",
+    "Node",
+    "WorkerRecord",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +127,14 @@ class Membership:
     """How many workers there are to be."""
     last_error: str = ""
     """Why workers are missing, if they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A live node of the cluster, as Ray shows it."""
+
+    node_id: str
+    total_cpus: float
+    free_cpus: float
+    has_gpu: bool
+    labels: Mapping[str, str]

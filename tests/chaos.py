@@ -27,7 +27,7 @@ from pooling import patches, photo, png
 from ray.cluster_utils import Cluster
 
 import sglang_mm_ray as smr
-from sglang_mm_ray.pool.cluster import find_controller
+from sglang_mm_ray.cluster import find_controller
 
 STORE_BYTES = 200 << 20
 IMAGES = 80

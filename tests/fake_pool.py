@@ -9,8 +9,8 @@ from typing import Any
 
 from sglang_mm_ray.config import PoolConfig
 from sglang_mm_ray.errors import PreprocessError, ResultLost, UnsupportedFormat
+from sglang_mm_ray.sources.decode_fallback import decode_with_pillow
 from sglang_mm_ray.sources.source import classify, resolve
-from sglang_mm_ray.worker.decode_fallback import decode_with_pillow
 
 
 class FakeImage:

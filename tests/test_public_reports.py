@@ -22,9 +22,9 @@ from PIL import Image
 
 from sglang_mm_ray import _core
 from sglang_mm_ray.errors import DecodeError, InputError, InvalidArgument, LimitExceeded, UnsupportedFormat
+from sglang_mm_ray.sources.decode_fallback import decode_rgb
 from sglang_mm_ray.sources.policy import SourcePolicy
 from sglang_mm_ray.sources.source import classify, resolve
-from sglang_mm_ray.worker.decode_fallback import decode_rgb
 
 POLICY = SourcePolicy()
 

@@ -111,7 +111,7 @@ def _look(name: str | None) -> tuple[int, str, Any]:
     import ray
     from ray.exceptions import RayError
 
-    from ..pool.cluster import find_controller, pool_names
+    from ..cluster import find_controller, pool_names
 
     if name is None:
         names = pool_names()
@@ -162,8 +162,8 @@ def run_stop(arguments: argparse.Namespace) -> int:
     import ray
     from ray.exceptions import RayError
 
+    from ..cluster import find_controller, kill_pool
     from ..config import PoolConfig
-    from ..pool.cluster import find_controller, kill_pool
 
     _connect(arguments.address)
     controller = find_controller(arguments.name)

@@ -23,10 +23,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ..config import PoolConfig
-from ..messages import Heartbeat, Membership, WorkerRecord
-from ..worker.actor import create_worker
-from .cluster import (
+from ..cluster import (
     CONTROLLER_CPUS,
     NAMESPACE,
     actor_class,
@@ -37,6 +34,9 @@ from .cluster import (
     worker_name,
     worker_names,
 )
+from ..config import PoolConfig
+from ..messages import Heartbeat, Membership, WorkerRecord
+from ..worker.actor import create_worker
 from .slots import Slot, missing_slots, worker_counts
 
 __all__ = ["PoolController", "create_controller"]

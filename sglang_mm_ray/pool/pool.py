@@ -13,12 +13,7 @@ from typing import Any, Literal
 import ray
 from ray.exceptions import RayError
 
-from ..config import PoolConfig
-from ..errors import InvalidArgument, PoolClosed, PoolNotFound, PreprocessError, ResultLost, WorkerLost
-from ..results.image import ProcessedImage
-from ..router.requests import ImageOutcome
-from ..router.router import Router
-from .cluster import (
+from ..cluster import (
     CONTROLLER_CPUS,
     find_controller,
     kill_pool,
@@ -29,6 +24,11 @@ from .cluster import (
     store_bytes,
     warm_store,
 )
+from ..config import PoolConfig
+from ..errors import InvalidArgument, PoolClosed, PoolNotFound, PreprocessError, ResultLost, WorkerLost
+from ..results.image import ProcessedImage
+from ..router.requests import ImageOutcome
+from ..router.router import Router
 from .controller import create_controller
 
 __all__ = ["PreprocessPool"]

@@ -6,23 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..config import PoolConfig
+from ..messages import Node
 
-__all__ = ["Node", "Slot", "missing_slots", "worker_counts"]
+__all__ = ["Slot", "missing_slots", "worker_counts"]
 
 # The controller holds a sliver of a CPU; a worker may hold the rest of that CPU and still run a thread on it.
 _SLIVER_CPUS = 0.05
 _RESOURCE_STEPS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A live node of the cluster."""
-
-    node_id: str
-    total_cpus: float
-    free_cpus: float
-    has_gpu: bool
-    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

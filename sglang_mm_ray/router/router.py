@@ -14,11 +14,11 @@ from typing import Any
 from ray.exceptions import RayActorError, RayError
 
 from ..cache import ByteCache
+from ..cluster import alive_nodes, find_controller
 from ..config import PoolConfig
 from ..errors import DeadlineExceeded, PoolClosed, PoolNotFound, PoolOverloaded, PreprocessError
 from ..messages import Membership
 from ..metrics import RouterMetrics
-from ..pool.cluster import alive_nodes, find_controller
 from ..results.image import StoredResult
 from ..routing.admission import Amount, QueueBounds, StoreBudget, Waiting
 from ..routing.batching import Cost

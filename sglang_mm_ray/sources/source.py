@@ -133,7 +133,7 @@ def classify(source: object) -> Source:
         return source
     image_module = sys.modules.get("PIL.Image")
     if image_module is not None and isinstance(source, image_module.Image):
-        from ..worker.decode_fallback import pixels_of_image
+        from .decode_fallback import pixels_of_image
 
         return _pixels(pixels_of_image(source))
     if isinstance(source, os.PathLike):

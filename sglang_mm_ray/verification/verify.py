@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 from ..errors import PreprocessError, UnsupportedFormat
+from ..sources.decode_fallback import NATIVE_FORMATS, decode_rgb
 from ..sources.policy import SourcePolicy
-from ..worker.decode_fallback import NATIVE_FORMATS, decode_rgb
 from .damage import damaged
 
 if TYPE_CHECKING:

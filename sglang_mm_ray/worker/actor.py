@@ -12,10 +12,10 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .. import _core
+from ..cluster import actor_class, warm_store
 from ..config import PoolConfig
 from ..messages import BatchRequest, Heartbeat
 from ..metrics import WorkerMetrics
-from ..pool.cluster import actor_class, warm_store
 from .engine import Engine
 
 __all__ = ["CONCURRENT_BATCHES", "PreprocessWorker", "create_worker"]

@@ -114,7 +114,7 @@ class Processor:
             return result, result.decoder, None, (width, height)
         if not isinstance(result, UnsupportedFormat):
             raise result
-        from .decode_fallback import decode_rgb
+        from ..sources.decode_fallback import decode_rgb
 
         started = time.perf_counter()
         pixels, decoder = decode_rgb(data, self._policy)

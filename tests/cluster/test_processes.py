@@ -16,7 +16,7 @@ import pytest
 from pooling import patches, photo, png
 
 import sglang_mm_ray as smr
-from sglang_mm_ray.pool.cluster import find_controller, worker_names
+from sglang_mm_ray.cluster import find_controller, worker_names
 
 pytestmark = pytest.mark.cluster
 

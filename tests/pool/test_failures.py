@@ -19,7 +19,7 @@ from deadly import Deadly, Hanging, marks
 from pooling import patches, photo, png
 
 import sglang_mm_ray as smr
-from sglang_mm_ray.pool.cluster import find_controller
+from sglang_mm_ray.cluster import find_controller
 
 FAST: dict[str, Any] = {
     "num_workers": 2,

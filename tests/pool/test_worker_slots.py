@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from sglang_mm_ray.config import PoolConfig
-from sglang_mm_ray.pool.slots import Node, missing_slots, worker_counts
+from sglang_mm_ray.messages import Node
+from sglang_mm_ray.pool.slots import missing_slots, worker_counts
 
 
 def node(name: str, cpus: float, free: float | None = None, *, gpu: bool = False, **labels: str) -> Node:

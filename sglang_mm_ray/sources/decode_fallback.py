@@ -17,7 +17,7 @@ import numpy as np
 
 from .._core import common
 from ..errors import DecodeError, LimitExceeded, UnsupportedFormat, decode_error, limit_exceeded
-from ..sources.policy import SourcePolicy
+from .policy import SourcePolicy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

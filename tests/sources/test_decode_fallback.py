@@ -14,9 +14,9 @@ from images import encode, every_sample, picture, scene
 from PIL import Image
 
 from sglang_mm_ray.errors import DecodeError, LimitExceeded, UnsupportedFormat
+from sglang_mm_ray.sources import decode_fallback
+from sglang_mm_ray.sources.decode_fallback import NATIVE_FORMATS, decode_rgb, decode_with_pillow
 from sglang_mm_ray.sources.policy import PILLOW_FORMATS, SourcePolicy
-from sglang_mm_ray.worker import decode_fallback
-from sglang_mm_ray.worker.decode_fallback import NATIVE_FORMATS, decode_rgb, decode_with_pillow
 
 POLICY = SourcePolicy()
 LISTED = [sample for sample in every_sample() if sample.format in PILLOW_FORMATS]

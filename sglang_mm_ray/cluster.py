@@ -12,8 +12,8 @@ from ray._private.state import available_resources_per_node
 from ray.exceptions import RayError
 from ray.util import list_named_actors
 
-from ..errors import PoolNotFound
-from .slots import Node
+from .errors import PoolNotFound
+from .messages import Node
 
 __all__ = [
     "CONTROLLER_CPUS",
