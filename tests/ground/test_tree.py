@@ -12,10 +12,13 @@ TOP_LEVEL = {"pyproject.toml", "sglang_mm_ray", "rust", "tests", "bench", "READM
 
 # One instruction set each, or one foreign interface each: by the file's name, or listed here with its reason.
 INSTRUCTION_SETS = re.compile(
-    r"/(avx2|avx512\w*|sse\w*|neon|vnni)(_\w+)?\.rs$|/(avx2|avx512\w*|neon)/\w+\.rs$"
+    r"/(avx2|avx512\w*|bmi2|sse\w*|neon|vnni)(_\w+)?\.rs$|/(avx2|avx512\w*|neon)/\w+\.rs$"
 )
 FOREIGN_FUNCTIONS = re.compile(r"/ffi\.rs$")
 FOREIGN_INTERFACES = {
+    "rust/src/common/streaming.rs": "AVX stores past the cache, and their fence",
+    "rust/src/common/transforms/normalize/mod.rs": "the way into kernels that need their instruction set",
+    "rust/tests/resize_guarded.rs": "guard pages by mmap and mprotect",
     "rust/src/python/array.rs": "lending pooled memory to numpy",
     "rust/src/python/input.rs": "borrowing buffers of Python objects",
 }
