@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import _core
@@ -37,6 +38,27 @@ _local_images = 0
 def local_images() -> int:
     """How many images this process preprocessed itself because no pool was reachable."""
     return _local_images
+
+
+@lru_cache(maxsize=1)
+def _local_counter() -> Any:
+    """SGLang's own metrics are Prometheus counters of its process; ours stands among them where it can."""
+    try:
+        from prometheus_client import Counter
+    except ImportError:
+        return None
+    return Counter(
+        "sglang_mm_ray_local_images_total",
+        "Images that SGLang's process preprocessed itself because no pool was reachable",
+    )
+
+
+def _count_local(images: int) -> None:
+    global _local_images
+    _local_images += images
+    counter = _local_counter()
+    if counter is not None:
+        counter.inc(images)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -154,7 +176,6 @@ class LocalBackend:
         return self._run(uuid.uuid4().hex, list(sources))
 
     def _run(self, call_id: str, sources: list[object]) -> list[Feature]:
-        global _local_images
         classified = tuple(classify(source) for source in sources)
         reply, values = self._engine.run(BatchRequest(call_id, classified, 0, 0.0))
         features = []
@@ -175,7 +196,7 @@ class LocalBackend:
                     dtypes,
                 )
             )
-        _local_images += len(features)
+        _count_local(len(features))
         return features
 
 

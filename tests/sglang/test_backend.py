@@ -1,0 +1,101 @@
+"""Where the work is done: a pool, or this process if so allowed; never silently, and never after a cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sglang_mm_ray.errors import DeadlineExceeded, DecodeError, PoolNotFound
+from sglang_mm_ray.sglang import backend
+from sglang_mm_ray.sglang.backend import LocalBackend, open_backend
+from sglang_mm_ray.sglang.settings import Settings
+
+NOBODY = Settings(pool="nobody-started-this", address="127.0.0.1:1", on_unreachable="local", timeout_s=60)
+
+
+def _photo(seed: int, side_px: int = 64) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (side_px, side_px, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(settings: Settings) -> None:
+        raise PoolNotFound(f"no pool {settings.pool!r}")
+
+    monkeypatch.setattr(backend, "_connect", connect)
+    monkeypatch.setattr(backend, "_backends", {})
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_an_unreachable_pool_is_an_error_that_names_the_way_out() -> None:
+    with pytest.raises(PoolNotFound, match="SGLANG_MM_RAY_ON_UNREACHABLE=local"):
+        open_backend("inkling", {}, Settings(pool="nobody-started-this"))
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_local_is_said_aloud_counted_and_right(caplog: pytest.LogCaptureFixture) -> None:
+    import reference
+
+    with caplog.at_level(logging.WARNING):
+        local = open_backend("inkling", {}, NOBODY)
+    assert "preprocesses images itself" in caplog.text
+    assert open_backend("inkling", {}, NOBODY) is local, "one backend for a process"
+    before = backend.local_images()
+    files = [_photo(1), _photo(2)]
+    features = asyncio.run(local.preprocess(files))
+    assert backend.local_images() == before + 2
+    for data, feature in zip(files, features, strict=True):
+        expected = reference.inkling(data)[2]
+        assert feature.tensors["patches"].tobytes() == np.asarray(expected, np.uint16).tobytes()
+        assert feature.ref is None
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_a_bad_image_is_named_by_its_place() -> None:
+    local = open_backend("inkling", {}, NOBODY)
+    with pytest.raises(DecodeError) as caught:
+        asyncio.run(local.preprocess([_photo(1), b"\xff\xd8\xff broken"]))
+    assert caught.value.index == 1
+
+
+def _many(seed: int, count: int) -> list[bytes]:
+    return [_photo(seed + number, 900) for number in range(count)]
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_cancelling_drops_what_has_not_started() -> None:
+    local = open_backend("inkling", {}, NOBODY)
+    assert isinstance(local, LocalBackend)
+    engine = local._engine
+
+    async def scenario() -> None:
+        work = asyncio.create_task(local.preprocess(_many(100, 40)))
+        while engine.completed_images == before:
+            await asyncio.sleep(0.005)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        deadline = time.monotonic() + 30
+        while engine.waiting_images() > 0 and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        assert engine.waiting_images() <= 0
+
+    before = engine.completed_images
+    asyncio.run(scenario())
+    assert engine.completed_images - before < 40, "the rest was not computed"
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_a_deadline_ends_the_call_and_the_work() -> None:
+    hasty = open_backend("inkling", {}, Settings(pool="x", on_unreachable="local", timeout_s=0.05))
+    with pytest.raises(DeadlineExceeded):
+        asyncio.run(hasty.preprocess(_many(300, 40)))
