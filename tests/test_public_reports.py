@@ -8,9 +8,11 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import logging
 import os
 import struct
 import time
+import traceback
 import zlib
 from pathlib import Path
 
@@ -18,13 +20,24 @@ import numpy as np
 import pytest
 from images import encode, picture, scene
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, features
 
 from sglang_mm_ray import _core
-from sglang_mm_ray.errors import DecodeError, InputError, InvalidArgument, LimitExceeded, UnsupportedFormat
+from sglang_mm_ray.config import PoolConfig
+from sglang_mm_ray.errors import (
+    DecodeError,
+    InputError,
+    InvalidArgument,
+    LimitExceeded,
+    PreprocessError,
+    UnsupportedFormat,
+    describe,
+)
+from sglang_mm_ray.messages import BatchRequest, Failure
 from sglang_mm_ray.sources.decode_fallback import decode_rgb
 from sglang_mm_ray.sources.policy import SourcePolicy
 from sglang_mm_ray.sources.source import classify, resolve
+from sglang_mm_ray.worker.engine import Engine
 
 POLICY = SourcePolicy()
 
@@ -144,8 +157,6 @@ def test_megabytes_of_noise_are_refused_in_linear_time(signature: bytes) -> None
 @pytest.mark.parametrize("name", ["AVIF", "JPEG2000"])
 def test_newer_formats_are_read_or_refused_by_name(name: str) -> None:
     # open-webui#9600, llama.cpp#24103
-    from PIL import features
-
     if not features.check("avif" if name == "AVIF" else "jpg_2000"):
         pytest.skip(f"this Pillow is built without {name}")
     data = encode(Image.new("RGB", (4, 4), (10, 20, 30)), name)
@@ -208,3 +219,64 @@ def test_raw_pixels_of_other_shapes_are_other_contents() -> None:
         for shape in ((30, 150, 3), (150, 30, 3))
     }
     assert len(keys) == 2
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I", "I;16", "F"])
+def test_every_mode_of_tiff_is_three_channels_as_pillow_has_them(mode: str) -> None:
+    # sglang#26751
+    data = encode(picture(mode, 8, 8), "TIFF")
+    assert pixels_of(data).shape == (8, 8, 3)
+    assert np.array_equal(pixels_of(data), by_pillow(data))
+
+
+def test_inks_are_inverted_in_jpeg_only() -> None:
+    # vision#3012: both were saved from the same inks.
+    inks = Image.new("CMYK", (16, 16), (10, 200, 30, 40))
+    for data in (encode(inks, "TIFF"), encode(inks, "JPEG", quality=100)):
+        assert np.unique(pixels_of(data).reshape(-1, 3), axis=0).tolist() == [[207, 46, 190]]
+
+
+@pytest.mark.parametrize(("format_name", "turned"), [("TIFF", True), ("JPEG2000", False)])
+def test_an_orientation_turns_what_pillow_turns(format_name: str, turned: bool) -> None:
+    # sglang#33464: of all formats Pillow heeds the tag in TIFF alone.
+    if format_name == "JPEG2000" and not features.check("jpg_2000"):
+        pytest.skip("this Pillow is built without JPEG2000")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encode(picture("RGB", 64, 48), format_name, exif=exif)
+    assert pixels_of(data).shape == ((64, 48, 3) if turned else (48, 64, 3))
+    assert np.array_equal(pixels_of(data), by_pillow(data))
+
+
+def test_no_log_and_no_traceback_shows_what_was_sent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # sglang#28587: a payload of a megabyte stood in the log.
+    caplog.set_level(logging.DEBUG)
+    policy = SourcePolicy(allowed_roots=(str(tmp_path),))
+    secret = "SECRETpayload"
+    sources = [
+        secret * 80_000 + "!",
+        "data:image/png;base64," + secret * 80_000 + "!",
+        f"data:image/{secret};base64,AAAA{secret}",
+        f"data:image/png,%00{secret}",
+        (secret * 1000).encode(),
+        f"P6 {secret} 10 255\n{secret * 100}".encode(),
+        f"II*\0{secret * 100}".encode(),
+        f"http://user:{secret}@10.0.0.1/a.png?sig={secret}#{secret}",
+        f"http://10.0.0.1/a.png?sig={secret}",
+        str(tmp_path / f"{secret * 400}"),
+        str(tmp_path / secret),
+    ]
+    engine = Engine(PoolConfig(policy=policy), 1)
+    for index, source in enumerate(sources):
+        with pytest.raises(PreprocessError) as caught:
+            pixels_of(source, policy)
+        reply, _ = engine.run(BatchRequest(str(index), (classify(source),), 0, 0.0))
+        (failure,) = reply.outcomes
+        assert isinstance(failure, Failure)
+        for error in (caught.value, failure.error):
+            shown = "".join(traceback.format_exception(error)) + f"{error!r} {describe(error)} {vars(error)}"
+            assert secret not in shown and len(str(error)) < 300, index
+    engine.close()
+    assert secret not in caplog.text

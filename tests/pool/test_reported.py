@@ -26,6 +26,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 import sglang_mm_ray as smr
 from sglang_mm_ray.config import PoolConfig
 from sglang_mm_ray.messages import BatchRequest, ImageFacts
+from sglang_mm_ray.metrics import RouterMetrics
 from sglang_mm_ray.results.image import StoredResult, read
 from sglang_mm_ray.router.dispatch import Dispatcher
 from sglang_mm_ray.sources.source import classify
@@ -223,14 +224,15 @@ def held_bytes(pool: smr.PreprocessPool, expected: int) -> int:
     return int(pool._live().status()["store_held_bytes"])
 
 
+@ray.remote(num_cpus=0)
+def frozen(seconds: float) -> bytes:
+    time.sleep(seconds)
+    return b"no image"
+
+
 def test_a_result_that_does_not_arrive_is_lost_in_time(pool: smr.PreprocessPool) -> None:
     (image,) = pool.preprocess([png(photo(31))])
-
-    @ray.remote(num_cpus=0)
-    def frozen() -> None:
-        time.sleep(30)
-
-    ref = frozen.remote()
+    ref = frozen.remote(30.0)
     started = time.monotonic()
     with pytest.raises(smr.ResultLost, match=r"within 0\.3 s"):
         read(StoredResult(image.facts, ref, image.stored.node_id), 0.3)
@@ -304,3 +306,25 @@ def test_tensors_travel_flat_and_facts_are_small(pool: smr.PreprocessPool) -> No
     (image,) = pool.preprocess([png(photo(300, 500, 400))])
     assert isinstance(ray.get(image.feature), np.ndarray)
     assert len(pickle.dumps(image.facts)) < 1500
+
+
+def test_saturation_is_shown_and_told(
+    local_ray: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: dict[str, list[float]] = {}
+    monkeypatch.setattr(
+        RouterMetrics, "gauge", lambda _, name, value: seen.setdefault(name, []).append(value)
+    )
+    with smr.PreprocessPool(
+        num_workers=1, threads_per_worker=1, warm_bytes=0, metrics=False, max_queued_images=8
+    ) as pool:
+        running = pool._live().submit([frozen.remote(2.0)] * 8, None, True)
+        end = time.monotonic() + 20
+        while max(seen.get("router_saturation_ratio", [0.0])) < 1.0:
+            assert time.monotonic() < end and not running.done(), "it never showed"
+            time.sleep(0.02)
+        with pytest.raises(smr.PoolOverloaded, match="max_queued_images"):
+            pool.preprocess([photo(1)])
+        assert "is saturated" in caplog.text
+        assert {type(outcome) for outcome in running.result()} == {smr.DecodeError}
+        assert max(seen["router_running_images"]) >= 1 and seen["router_saturation_ratio"][-1] <= 1.0
