@@ -52,7 +52,7 @@ class SourceRefused(InputError):
 
 
 class FetchError(PreprocessError, ValueError):
-    """A URL could not be fetched. `status` is the HTTP status, if there was an answer.
+    """A URL, a file or an ObjectRef could not be read. `status` is the HTTP status, if there was an answer.
 
     Only a time-out is `retriable`: a refusal (403, 404, ...) is taken at its word.
     """

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import ray
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .. import _core
 from ..cluster import actor_class, warm_store
 from ..config import PoolConfig
+from ..errors import FetchError
 from ..messages import BatchRequest, Heartbeat
 from ..metrics import WorkerMetrics
 from .engine import Engine
@@ -57,7 +59,21 @@ class PreprocessWorker:
             threading.Thread(target=self._end_without_controller, args=(lease_s,), daemon=True).start()
 
     def _read_ref(self, ref: Any) -> object:
-        return ray.get(ref, timeout=self._config.read_timeout_s)
+        timeout_s = self._config.read_timeout_s
+        try:
+            return ray.get(ref, timeout=timeout_s)
+        except RayTaskError as error:  # First: it is of the type that the task raised as well.
+            raise FetchError(
+                f"the task that makes the object failed ({type(error.cause).__name__})"
+            ) from None
+        except GetTimeoutError:
+            raise FetchError(
+                f"the object did not arrive within {timeout_s:g} s (read_timeout_s)", retriable=True
+            ) from None
+        except RayError as error:
+            raise FetchError(
+                f"the object is lost ({type(error).__name__}); make it again and pass the new ObjectRef"
+            ) from None
 
     @_process
     def process(self, request: BatchRequest) -> Any:

@@ -240,6 +240,37 @@ def test_a_result_that_does_not_arrive_is_lost_in_time(pool: smr.PreprocessPool)
     ray.cancel(ref, force=True)
 
 
+def test_references_that_cannot_be_read_are_failures_of_their_own(local_ray: None) -> None:
+    # ray#63694: reading has an end, and says whether to try again.
+    @ray.remote(num_cpus=0, max_retries=0)
+    def failing() -> None:
+        raise TimeoutError("SECRET")
+
+    @ray.remote(num_cpus=0)
+    class Owner:
+        def put(self, data: bytes) -> list[Any]:
+            return [ray.put(data)]
+
+    owner = Owner.remote()
+    (orphan,) = ray.get(owner.put.remote(png(photo(32, 700, 500))))
+    ray.kill(owner)
+    slow, good = frozen.remote(30.0), png(photo(33))
+    with smr.PreprocessPool(
+        num_workers=1, threads_per_worker=1, warm_bytes=0, metrics=False, read_timeout_s=2.0
+    ) as pool:
+        sources = [slow, good, failing.remote(), orphan]
+        timed_out, image, failed, lost = pool.preprocess(sources, on_error="return", timeout_s=60)
+    for error, word, retriable in (
+        (timed_out, "read_timeout_s", True),
+        (failed, "TimeoutError", False),
+        (lost, "new ObjectRef", False),
+    ):
+        assert isinstance(error, smr.FetchError) and word in str(error), error
+        assert error.retriable == retriable and "SECRET" not in f"{error}{vars(error)}"
+    assert isinstance(image, smr.ProcessedImage)
+    ray.cancel(slow, force=True)
+
+
 def test_a_worker_killed_for_its_memory_is_a_lost_worker(
     local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
