@@ -204,3 +204,14 @@ def test_bad_arguments_name_themselves() -> None:
         common.resize_rgb(pixels[:, :, :1], 4, 4)
     with pytest.raises(LimitExceeded):
         common.resize_rgb(pixels, 1 << 20, 1 << 20)
+
+
+@pytest.mark.parametrize("width_px, height_px", [(178_956_970, 1), (1, 178_956_970), (20_000_000, 2)])
+@pytest.mark.parametrize("resample", ["pil_lanczos", "aten_u8"])
+def test_a_side_whose_weights_would_fill_the_memory_is_refused(
+    width_px: int, height_px: int, resample: str
+) -> None:
+    """Few rows of many pixels keep the limit of pixels; their weights would take some 25 gigabytes."""
+    with pytest.raises(LimitExceeded, match="weights") as caught:
+        common.resize_rgb(np.zeros((20, 30, 3), np.uint8), width_px, height_px, resample)
+    assert caught.value.value > caught.value.limit == 1 << 26

@@ -103,12 +103,22 @@ pub struct ExactWeights {
     pub taps_stride: usize,
 }
 
+fn taps_stride(in_size: usize, out_size: usize, filter: Filter) -> usize {
+    let support = filter.support() * (in_size as f64 / out_size as f64).max(1.0);
+    support.ceil() as usize * 2 + 1
+}
+
+/// How many weights take `in_size` samples to `out_size`.
+pub fn num_weights(in_size: usize, out_size: usize, filter: Filter) -> usize {
+    out_size.saturating_mul(taps_stride(in_size, out_size, filter))
+}
+
 /// Weights that take `in_size` samples to `out_size`, in double precision.
 pub fn exact_weights(in_size: usize, out_size: usize, filter: Filter) -> ExactWeights {
     let scale = in_size as f64 / out_size as f64;
     let filter_scale = scale.max(1.0);
     let support = filter.support() * filter_scale;
-    let taps_stride = support.ceil() as usize * 2 + 1;
+    let taps_stride = taps_stride(in_size, out_size, filter);
     let inverse = 1.0 / filter_scale;
     let mut bounds = Vec::with_capacity(out_size);
     let mut weights = vec![0.0_f64; out_size * taps_stride];

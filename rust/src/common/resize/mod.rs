@@ -98,6 +98,10 @@ impl Size {
     }
 }
 
+// Half a gigabyte of them, for a side of ten million pixels: few rows of such keep any limit of pixels, and their
+// weights would take a hundred times the memory of the picture.
+const MOST_WEIGHTS: u64 = 1 << 26;
+
 static PASS_ORDER: AtomicU8 = AtomicU8::new(1);
 
 /// The pass order in force in this process.
@@ -147,7 +151,7 @@ pub fn resize_rgb_as(
 ///
 /// # Errors
 /// [`CoreError::InvalidArgument`] for an empty side, another number of channels, buffers of the wrong length, or
-/// a forced SIMD level that the CPU lacks.
+/// a forced SIMD level that the CPU lacks; [`CoreError::LimitExceeded`] for a side of many millions of pixels.
 pub fn resize(
     source: &[u8],
     channels: usize,
@@ -166,6 +170,13 @@ pub fn resize(
     let bytes = |width: usize, height: usize| width.checked_mul(height)?.checked_mul(channels);
     if Some(source.len()) != bytes(in_width, in_height) || Some(out.len()) != bytes(out_width, out_height) {
         return Err(CoreError::argument("buffer length does not match width * height * channels"));
+    }
+    for (from, to) in [(in_width, out_width), (in_height, out_height)] {
+        let value = coefficients::num_weights(from, to, filter) as u64;
+        if from != to && value > MOST_WEIGHTS {
+            let what = "number of weights to resize one side";
+            return Err(CoreError::LimitExceeded { what, value, limit: MOST_WEIGHTS });
+        }
     }
     match simd::level()? {
         Level::Scalar => scalar::resize(source, channels, size, filter, arithmetic, out),
