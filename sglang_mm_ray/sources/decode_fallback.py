@@ -18,6 +18,7 @@ import numpy as np
 from .._core import common
 from ..errors import DecodeError, LimitExceeded, UnsupportedFormat, decode_error, limit_exceeded
 from .policy import SourcePolicy
+from .tiff_tiles import tile_sides
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 NATIVE_FORMATS = frozenset({"JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB"})
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 _REASON_MAX_CHARS = 120
+# Tiles of usual sizes may be larger than a small picture.
+_USUAL_TILE_PX = 1 << 20
 
 
 def decode_rgb(data: Any, policy: SourcePolicy) -> tuple[NDArray[np.uint8], str]:
@@ -63,6 +66,8 @@ def decode_with_pillow(
             with Image.open(io.BytesIO(data), formats=formats) as image:
                 name = image.format or name
                 _check_pixels(image.size, policy)
+                if name == "TIFF":
+                    _check_tile(tile_sides(data), policy)
                 moved = _check_frames(image, policy)
                 if not moved:
                     return _rgb(image, policy), f"pillow:{name}"
@@ -139,6 +144,12 @@ def _check_pixels(size: tuple[int, int], policy: SourcePolicy) -> None:
     width, height = size
     if width * height > policy.max_pixels:
         raise limit_exceeded("image size in pixels", width * height, policy.max_pixels)
+
+
+def _check_tile(sides: tuple[int, int], policy: SourcePolicy) -> None:
+    pixels, limit = sides[0] * sides[1], max(policy.max_pixels, _USUAL_TILE_PX)
+    if pixels > limit:
+        raise limit_exceeded("tile size in pixels", pixels, limit)
 
 
 def _translated(format_name: str, error: Exception) -> DecodeError | LimitExceeded:

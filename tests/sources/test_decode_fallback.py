@@ -7,6 +7,7 @@ import struct
 import subprocess
 import threading
 import warnings
+import zlib
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from sglang_mm_ray.errors import DecodeError, LimitExceeded, UnsupportedFormat
 from sglang_mm_ray.sources import decode_fallback
 from sglang_mm_ray.sources.decode_fallback import NATIVE_FORMATS, decode_rgb, decode_with_pillow
 from sglang_mm_ray.sources.policy import PILLOW_FORMATS, SourcePolicy
+from sglang_mm_ray.sources.tiff_tiles import tile_sides
 
 POLICY = SourcePolicy()
 LISTED = [sample for sample in every_sample() if sample.format in PILLOW_FORMATS]
@@ -108,6 +110,45 @@ def test_pixel_limit_holds_on_the_header(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Image.Image, "convert", None)
     error = refusal(data, SourcePolicy(max_pixels=199))
     assert isinstance(error, LimitExceeded) and (error.value, error.limit) == (200, 199)
+
+
+def tiff(entries: list[tuple[int, int, int]], *, order: str = "<", big: bool = False) -> bytes:
+    """A deflated TIFF of 10x10 pixels with more `(tag, type, value)` entries, all in their given order."""
+    word, at = ("Q", 1000) if big else ("I", 1000)
+    rows = zlib.compress(bytes(16 * 16))
+    known = [(256, 4, 10), (257, 4, 10), (258, 3, 8), (259, 3, 8), (262, 3, 1), (277, 3, 1)]
+    listed = [*known, *entries, (324, 4, at), (325, 4, len(rows))]
+    start = struct.pack(order + ("HHHQ" if big else "HI"), *((43, 8, 0, 16) if big else (42, 8)))
+    directory = struct.pack(order + ("Q" if big else "H"), len(listed))
+    for tag, kind, value in listed:
+        width = {1: "B", 3: "H", 4: "I", 16: "Q"}[kind]
+        field = struct.pack(order + width, value).ljust(struct.calcsize(order + word), b"\0")
+        directory += struct.pack(order + "HH" + word, tag, kind, 1) + field
+    data = (b"II" if order == "<" else b"MM") + start + directory + bytes(8)
+    return data.ljust(at, b"\0") + rows
+
+
+# Pillow does not open a BigTIFF of the other byte order.
+@pytest.mark.parametrize(("order", "big"), [("<", False), (">", False), ("<", True)])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_tile_larger_than_its_picture_counts(order: str, big: bool, repeated: bool) -> None:
+    # Of 1 kB libtiff takes a gigabyte for it; of repeated entries it believes the first, Pillow the last.
+    usual = [(322, 3, 16), (323, 3, 16)]
+    data = tiff(usual, order=order, big=big)
+    assert np.array_equal(decode_rgb(data, SourcePolicy(max_pixels=100))[0], reference(data)[0])
+    huge = [(322, 4, 40_000), (323, 4, 30_000)]
+    error = refusal(tiff(huge + usual * repeated, order=order, big=big))
+    assert isinstance(error, LimitExceeded) and (error.value, error.limit) == (1_200_000_000, 178_956_970)
+    error = refusal(tiff(huge + usual * repeated, order=order, big=big), SourcePolicy(max_pixels=100))
+    assert isinstance(error, LimitExceeded) and (error.what, error.limit) == ("tile size in pixels", 1 << 20)
+
+
+def test_a_directory_that_is_cut_has_the_tiles_that_are_there() -> None:
+    data = tiff([(322, 3, 16), (323, 3, 16)])
+    assert tile_sides(data) == (16, 16)
+    for length in range(8, 200):
+        width, height = tile_sides(data[:length])
+        assert {width, height} <= {0, 16}
 
 
 def test_a_bomb_is_a_limit_with_its_size() -> None:
