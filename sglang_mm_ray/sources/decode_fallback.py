@@ -17,6 +17,7 @@ import numpy as np
 
 from .._core import common
 from ..errors import DecodeError, LimitExceeded, UnsupportedFormat, decode_error, limit_exceeded
+from .icons import largest_png_px
 from .policy import SourcePolicy
 from .tiff_tiles import tile_sides
 
@@ -61,6 +62,9 @@ def decode_with_pillow(
     # Pillow's own order, since some formats have no signature and the first plugin that accepts wins.
     formats = [name for name in Image.ID if name in listed]
     name = refusal.format
+    # Of these Pillow decodes the picture while it opens the file.
+    if listed & {"ICO", "ICNS"} and (inner_px := largest_png_px(data)) > policy.max_pixels:
+        raise limit_exceeded("image size in pixels", inner_px, policy.max_pixels)
     with _quiet():
         try:
             with Image.open(io.BytesIO(data), formats=formats) as image:

@@ -17,6 +17,7 @@ from PIL import Image
 from sglang_mm_ray.errors import DecodeError, LimitExceeded, UnsupportedFormat
 from sglang_mm_ray.sources import decode_fallback
 from sglang_mm_ray.sources.decode_fallback import NATIVE_FORMATS, decode_rgb, decode_with_pillow
+from sglang_mm_ray.sources.icons import largest_png_px
 from sglang_mm_ray.sources.policy import PILLOW_FORMATS, SourcePolicy
 from sglang_mm_ray.sources.tiff_tiles import tile_sides
 
@@ -149,6 +150,22 @@ def test_a_directory_that_is_cut_has_the_tiles_that_are_there() -> None:
     for length in range(8, 200):
         width, height = tile_sides(data[:length])
         assert {width, height} <= {0, 16}
+
+
+def test_a_picture_larger_than_its_icon_counts_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = encode(picture("RGB", 32, 32), "PNG")
+    ico = struct.pack("<HHHBBBBHHII", 0, 1, 1, 16, 16, 0, 0, 1, 32, len(inner), 22) + inner
+    icns = b"icns" + struct.pack(">I", 16 + len(inner)) + b"icp5" + struct.pack(">I", 8 + len(inner)) + inner
+    for data in (ico, icns):
+        assert largest_png_px(data) == 1024
+        assert np.array_equal(decode_rgb(data, SourcePolicy(max_pixels=1024))[0], reference(data)[0])
+        for length in range(len(data)):
+            assert largest_png_px(data[:length]) in (0, 1024)
+    monkeypatch.setattr(Image.Image, "load", None)
+    error = refusal(ico, SourcePolicy(max_pixels=1023))
+    assert isinstance(error, LimitExceeded) and (error.value, error.limit) == (1024, 1023)
+    large = ico.replace(struct.pack(">II", 32, 32), struct.pack(">II", 13_377, 13_378))
+    assert isinstance(refusal(large), LimitExceeded)
 
 
 def test_a_bomb_is_a_limit_with_its_size() -> None:
