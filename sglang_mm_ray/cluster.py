@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
+import socket
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ __all__ = [
     "alive_nodes",
     "controller_name",
     "find_controller",
+    "join_ray",
     "kill_pool",
     "live_nodes",
     "pool_names",
@@ -39,6 +43,7 @@ NAMESPACE = "sglang_mm_ray"
 CONTROLLER_CPUS = 0.01
 """More than nothing: a node whose only actor holds no resource counts as idle and may be scaled away."""
 
+_PROBE_TIMEOUT_S = 5.0
 _WARM_CHUNK_BYTES = 16 << 20
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -85,23 +90,51 @@ def find_controller(pool: str) -> Any:
         ) from None
 
 
+def _listens(host: str, port: int) -> bool:
+    own_address: Any = ray.util.get_node_ip_address
+    # Ray takes this machine's own address for loopback.
+    for name in (host, own_address()) if host in ("127.0.0.1", "localhost") else (host,):
+        with contextlib.suppress(OSError, OverflowError):
+            socket.create_connection((name, port), _PROBE_TIMEOUT_S).close()
+            return True
+    return False
+
+
+def join_ray(address: str | None, **options: Any) -> None:
+    """`ray.init` on a cluster that runs: the one named, or in `RAY_ADDRESS`, or that of this machine.
+
+    Raises:
+        ConnectionError: none is there.
+    """
+    address = address or os.environ.get("RAY_ADDRESS") or "auto"
+    host, _, port = address.rpartition(":")
+    # Ray would try for minutes where nobody listens. Client addresses (`ray://`) it refuses by itself.
+    if host and port.isdigit() and "://" not in host and not _listens(host.strip("[]"), int(port)):
+        raise ConnectionError(f"no Ray cluster answers at {address}")
+    ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **options)
+
+
 def start_ray(address: str | None, **options: Any) -> bool:
     """Connects to the running cluster, or starts one on this machine; True if it did the latter.
 
-    With an `address` nothing is ever started: a cluster that was named must be there.
+    With an `address`, or one in `RAY_ADDRESS`, nothing is ever started: a named cluster must be there.
+
+    Raises:
+        ConnectionError: it is not.
     """
     if ray.is_initialized():
         return False
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING, **options}
-    if address is not None and address != "local":
-        ray.init(address=address, **quiet)
+    named = address or os.environ.get("RAY_ADDRESS")
+    if named and named != "local":
+        join_ray(named, **options)
         return False
-    if address is None and not options:
+    if not named and not options:
         try:
-            ray.init(address="auto", **quiet)
+            join_ray("auto")
             return False
         except ConnectionError:
             pass
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING, **options}
     ray.init(address="local", include_dashboard=False, **quiet)
     return True
 

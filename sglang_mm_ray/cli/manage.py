@@ -60,14 +60,14 @@ def add_parser(subparsers: Any) -> None:
 
 def _connect(address: str | None) -> None:
     # Never starts a cluster of its own, which would end with this command.
-    import logging
-
     import ray
+
+    from ..cluster import join_ray
 
     if ray.is_initialized():
         return
     try:
-        ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.WARNING)
+        join_ray(address)
     except ConnectionError:
         raise PoolNotFound(
             "no Ray cluster is reachable; start one with `ray start --head`, or pass --address"

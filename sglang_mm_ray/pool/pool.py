@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
@@ -16,6 +15,7 @@ from ray.exceptions import RayError
 from ..cluster import (
     CONTROLLER_CPUS,
     find_controller,
+    join_ray,
     kill_pool,
     live_nodes,
     pool_names,
@@ -152,7 +152,7 @@ class PreprocessPool:
         """
         if not ray.is_initialized():
             try:
-                ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.WARNING)
+                join_ray(address)
             except ConnectionError:
                 raise PoolNotFound(
                     f"no Ray cluster is reachable, so there is no pool {name!r}; set RAY_ADDRESS or "

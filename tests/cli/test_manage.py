@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,27 @@ def test_status_as_text() -> None:
     for shown in ("w1", "12,345", "5+4", "25 %", "1.0 MiB", "1.0 GiB", "starting"):
         assert shown in text
     assert "last error: no \\x1b" in describe_pool({**STATUS, "last_error": "no \x1b CPUs"})
+
+
+@pytest.mark.parametrize("command", [["status"], ["stop"], ["start"], ["bench", "--images", "1"]])
+@pytest.mark.parametrize("named", ["option", "environment"])
+def test_an_address_where_nobody_listens_is_said_at_once(
+    command: list[str], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import ray
+
+    def init(*_: object, **__: object) -> None:
+        raise AssertionError("Ray tries for minutes, or starts a cluster that nobody named")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # Taken, so that nobody else listens there.
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address if named == "environment" else "other:1")
+        options = ["--address", address] if named == "option" else []
+        assert main([*command, *options]) == 3
+    assert "no Ray cluster" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
