@@ -37,8 +37,14 @@ def jpeg(width_px, height_px):
     return out.getvalue()
 
 def core_threads():
-    names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
-    return sum(name.startswith("mm-core-") for name in names)
+    # A thread takes its name when it first runs, which may be after a short batch is done.
+    deadline = time.monotonic() + 10
+    while True:
+        names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
+        count = sum(name.startswith("mm-core-") for name in names)
+        if count >= _core.build_info()["threads"] or time.monotonic() > deadline:
+            return count
+        time.sleep(0.01)
 """
 
 

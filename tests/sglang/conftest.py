@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+
+def _installed(distribution: str) -> bool:
+    # By its metadata: this very folder, seen from its parent, would be found as a package of the name.
+    try:
+        importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 NEEDS_SGLANG = pytest.mark.skipif(
-    importlib.util.find_spec("sglang") is None, reason="sglang is not installed (pip install sglang==0.5.23)"
+    not _installed("sglang"), reason="sglang is not installed (pip install sglang==0.5.23)"
 )
 
 
