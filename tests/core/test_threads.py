@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 PRELUDE = """
-import io, json, os, resource, sys
+import io, json, os, resource, sys, time
 import numpy as np
 from PIL import Image
 from sglang_mm_ray import _core
