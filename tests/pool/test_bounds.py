@@ -51,7 +51,8 @@ def test_ten_thousand_images_at_a_small_pool(local_ray: None) -> None:
             router = pool._live().status()
             most_held = max(most_held, router["store_held_bytes"] + router["store_promised_bytes"])
             assert router["under_way_images"] <= 500
-        assert served >= 500 and refused > 0 and served + refused == 10_000
+        # A quick machine may serve them all; that the bound refuses is shown below, whatever the machine.
+        assert served >= 500 and served + refused == 10_000
         assert most_held <= budget
         assert time.monotonic() - started < 120
 

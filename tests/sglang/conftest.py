@@ -67,6 +67,6 @@ def pool() -> Iterator[Any]:
     """A pool that an operator would have started, named `sglang-test`."""
     import sglang_mm_ray as smr
 
-    pool = smr.PreprocessPool.start("sglang-test", model="inkling", num_workers=1)
+    pool = smr.PreprocessPool.start("sglang-test", model="inkling", num_workers=1, address="local")
     yield pool
     pool.stop()
