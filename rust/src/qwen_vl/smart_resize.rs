@@ -89,7 +89,8 @@ mod tests {
     #[test]
     fn refuses_what_the_rule_cannot_take() {
         assert!(smart_resize(1, 200, 28, 3136, 12_845_056).is_ok());
-        for (height, width, min) in [(1, 201, 3136), (0, 5, 3136), (5, 0, 3136), (9, 9, 0), (9, 9, 1 << 60)] {
+        assert_eq!(smart_resize(9, 9, 28, 0, 12_845_056), Ok((28, 28)), "no minimum, and still a token");
+        for (height, width, min) in [(1, 201, 3136), (0, 5, 3136), (5, 0, 3136), (9, 9, 1 << 60)] {
             assert!(smart_resize(height, width, 28, min, 12_845_056).is_err(), "{height} x {width}, {min}");
         }
     }
