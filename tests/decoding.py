@@ -59,6 +59,22 @@ def difference(data: bytes) -> str | None:
     return None if len(wrong) == 0 else f"{len(wrong)} values differ, first at {wrong[0].tolist()}"
 
 
+def pixels(data: bytes) -> list[list[int]]:
+    """RGB triples of the core, which agree with Pillow's."""
+    assert difference(data) is None
+    decoded = core_rgb(data)
+    assert decoded is not None
+    return decoded.reshape(-1, 3).tolist()
+
+
+def refused(data: bytes) -> bool:
+    """Whether the core refuses a file, as Pillow does."""
+    assert difference(data) is None
+    with pytest.raises(_core.DecodeError):
+        _core.common.image_decode_rgb(data)
+    return True
+
+
 def assert_as_pillow(named: Iterable[tuple[str, bytes]]) -> Counter[str]:
     """Fails with a list of all files that differ; counts those that `load` and those that are `refused`."""
     verdicts: Counter[str] = Counter()

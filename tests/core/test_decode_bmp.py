@@ -6,7 +6,8 @@ import random
 import struct
 
 import pytest
-from decoding import assert_as_pillow, core_rgb, difference, mutations, truncations, without_large
+from decoding import assert_as_pillow, difference, mutations, refused, truncations, without_large
+from decoding import pixels as rgb
 from images import encode, picture, web_samples
 
 from sglang_mm_ray import _core
@@ -65,21 +66,6 @@ def bmp(body: bytes, pixels_at: int | None = None) -> bytes:
 
 def rows(chance: random.Random, width: int, height: int, bits: int) -> bytes:
     return chance.randbytes(((width * bits + 31) // 32 * 4) * abs(height))
-
-
-def rgb(data: bytes) -> list[list[int]]:
-    """RGB triples of the core, which agree with Pillow's."""
-    assert difference(data) is None
-    decoded = core_rgb(data)
-    assert decoded is not None
-    return decoded.reshape(-1, 3).tolist()
-
-
-def refused(data: bytes) -> bool:
-    assert difference(data) is None
-    with pytest.raises(_core.DecodeError):
-        _core.common.image_decode_rgb(data)
-    return True
 
 
 def test_files_that_pillow_writes() -> None:

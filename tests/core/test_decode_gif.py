@@ -6,7 +6,15 @@ import random
 import struct
 
 import pytest
-from decoding import assert_as_pillow, core_rgb, difference, mutations, truncations, without_large
+from decoding import (
+    assert_as_pillow,
+    difference,
+    mutations,
+    pixels,
+    refused,
+    truncations,
+    without_large,
+)
 from images import picture, web_samples
 from PIL import Image
 
@@ -90,21 +98,6 @@ def gif(
     data += global_palette + before
     data += b"," + struct.pack("<HHHHB", *frame, flags(local_palette) | (0x40 if interlace else 0))
     return data + local_palette + bytes((code_bits,)) + blocks(compressed) + after
-
-
-def pixels(data: bytes) -> list[list[int]]:
-    """RGB triples of the core, which agree with Pillow's."""
-    assert difference(data) is None
-    decoded = core_rgb(data)
-    assert decoded is not None
-    return decoded.reshape(-1, 3).tolist()
-
-
-def refused(data: bytes) -> bool:
-    assert difference(data) is None
-    with pytest.raises(_core.DecodeError):
-        _core.common.image_decode_rgb(data)
-    return True
 
 
 COLOURS = bytes(range(100, 124))

@@ -11,28 +11,20 @@ from pathlib import Path
 import numpy as np
 import png_builder as build
 import pytest
-from decoding import assert_as_pillow, core_rgb, difference, mutations, pillow_rgb, truncations
+from decoding import (
+    assert_as_pillow,
+    difference,
+    mutations,
+    pillow_rgb,
+    pixels,
+    refused,
+    truncations,
+)
 from images import web_samples
 from PIL import Image
 from png_builder import GREY, PALETTE, RGB, RGBA, chunk, png
 
 from sglang_mm_ray import _core
-
-
-def pixels(data: bytes) -> list[list[int]]:
-    """RGB triples of the core, which agree with Pillow's."""
-    assert difference(data) is None
-    decoded = core_rgb(data)
-    assert decoded is not None
-    return decoded.reshape(-1, 3).tolist()
-
-
-def refused(data: bytes) -> bool:
-    """Whether the core refuses a file, as Pillow does."""
-    assert difference(data) is None
-    with pytest.raises(_core.DecodeError):
-        _core.common.image_decode_rgb(data)
-    return True
 
 
 def greys(*values: int) -> list[list[int]]:
