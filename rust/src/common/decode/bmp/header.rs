@@ -1,11 +1,43 @@
 //! Headers, masks and palette, and what Pillow concludes from them.
 
 use super::broken;
-use super::raw::Layout;
 use crate::error::Result;
 
 const FILE_HEADER_BYTES: usize = 14;
 const CORE_HEADER_BYTES: usize = 12;
+
+/// What a stored pixel is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Black or white, a bit each.
+    Bits,
+    Grey,
+    Index1,
+    Index4,
+    Index8,
+    Bgr555,
+    Bgr565,
+    Bgr,
+    /// Four bytes, with the places of the colours among them.
+    Bytes {
+        r: usize,
+        g: usize,
+        b: usize,
+    },
+}
+
+impl Layout {
+    pub(super) fn pixel_bits(self) -> usize {
+        match self {
+            Self::Bits | Self::Index1 => 1,
+            Self::Index4 => 4,
+            Self::Grey | Self::Index8 => 8,
+            Self::Bgr555 | Self::Bgr565 => 16,
+            Self::Bgr => 24,
+            Self::Bytes { .. } => 32,
+        }
+    }
+}
 
 /// How the pixels lie in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

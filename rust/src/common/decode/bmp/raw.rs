@@ -1,43 +1,10 @@
 //! Pixels that lie in the file as they are.
 
 use super::broken;
-use super::header::Bitmap;
+use super::header::{Bitmap, Layout};
 use crate::common::decode::RgbImage;
 use crate::common::decode::codec::check_row_bits;
 use crate::error::Result;
-
-/// What a stored pixel is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Layout {
-    /// Black or white, a bit each.
-    Bits,
-    Grey,
-    Index1,
-    Index4,
-    Index8,
-    Bgr555,
-    Bgr565,
-    Bgr,
-    /// Four bytes, with the places of the colours among them.
-    Bytes {
-        r: usize,
-        g: usize,
-        b: usize,
-    },
-}
-
-impl Layout {
-    fn pixel_bits(self) -> usize {
-        match self {
-            Self::Bits | Self::Index1 => 1,
-            Self::Index4 => 4,
-            Self::Grey | Self::Index8 => 8,
-            Self::Bgr555 | Self::Bgr565 => 16,
-            Self::Bgr => 24,
-            Self::Bytes { .. } => 32,
-        }
-    }
-}
 
 pub(super) fn decode(
     data: &[u8],

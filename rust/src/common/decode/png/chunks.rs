@@ -6,9 +6,10 @@
 
 use libdeflater::Crc;
 
+use super::broken;
 use super::layout::{Layout, Mode};
 use super::text;
-use crate::error::{CoreError, Result};
+use crate::error::Result;
 
 const MOST_TEXT_BYTES: u64 = 64 << 20;
 
@@ -76,10 +77,6 @@ pub(super) struct Stream<'a> {
     default_image: bool,
     sequence: Option<u32>,
     text_bytes: u64,
-}
-
-pub(super) fn broken(reason: impl Into<String>) -> CoreError {
-    CoreError::decode("PNG", reason)
 }
 
 impl<'a> Stream<'a> {

@@ -17,10 +17,10 @@ use super::{Header, RgbImage};
 use crate::common::limits::Limits;
 use crate::common::memory::Buffer;
 use crate::common::simd::{self, Level};
-use crate::error::Result;
+use crate::error::{CoreError, Result};
 
 use blocks::Blocks;
-use chunks::{Extent, Stream, Transparency, broken};
+use chunks::{Extent, Stream, Transparency};
 use expand::Palette;
 use inflate::{Inflate, Status, WINDOW_BYTES};
 use layout::{Layout, Mode};
@@ -30,6 +30,10 @@ use rows::{Area, Rows};
 const BAND_BYTES: usize = 192 << 10;
 // The inflater's fast loop needs some room behind the band.
 const SLACK_BYTES: usize = 512;
+
+fn broken(reason: impl Into<String>) -> CoreError {
+    CoreError::decode("PNG", reason)
+}
 
 /// What Pillow's `open` finds.
 pub(super) fn header(data: &[u8]) -> Result<Header> {

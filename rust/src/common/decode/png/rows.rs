@@ -1,6 +1,6 @@
 //! Filtered rows to their place in the picture.
 
-use super::chunks::broken;
+use super::broken;
 use super::expand::{Palette, expand};
 use super::layout::{ADAM7, Layout, Pass};
 use super::unfilter::{group_rows, prefers_group, unfilter, unfilter_group};

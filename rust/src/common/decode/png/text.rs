@@ -1,7 +1,7 @@
 //! Text and profile chunks. Their content changes no pixel, but Pillow unpacks them, and refuses files in which they
 //! are too large or oddly packed.
 
-use super::chunks::broken;
+use super::broken;
 use super::inflate::{Inflate, Status};
 use crate::common::simd::Level;
 use crate::error::Result;

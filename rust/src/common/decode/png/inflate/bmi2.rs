@@ -12,7 +12,7 @@ pub(super) fn turns(
     limit: usize,
     start: usize,
 ) {
-    // SAFETY: `fast::turns_for` names this function only where the CPU has BMI2.
+    // SAFETY: `turns_for` names this function only where the CPU has BMI2.
     unsafe { turns_in_bmi2(state, input, out, position, limit, start) }
 }
 

@@ -2,7 +2,6 @@
 
 use super::table::{DISTANCE_ROOT_BITS, Entry, LITERAL_ROOT_BITS};
 use super::{Inflate, Input, Step};
-use crate::common::simd::Level;
 
 const LONGEST_MATCH_BYTES: usize = 258;
 const COPY_BYTES: usize = 16;
@@ -12,16 +11,6 @@ const TURN_BYTES: usize = 8 + LONGEST_MATCH_BYTES;
 
 /// The loop in one of its translations.
 pub(super) type Turns = fn(&mut Inflate, &mut Input, &mut [u8], &mut usize, usize, usize);
-
-/// The translation for a level.
-pub(super) fn turns_for(level: Level) -> Turns {
-    #[cfg(target_arch = "x86_64")]
-    if level != Level::Scalar && std::arch::is_x86_feature_detected!("bmi2") {
-        return super::bmi2::turns;
-    }
-    let _ = level;
-    turns
-}
 
 /// Decodes symbols while there is room for a whole turn. What it does not finish, it leaves untouched for the
 /// careful steps, so a broken code fails there.

@@ -55,6 +55,16 @@ enum Step {
 
 const MOST_LENGTHS: usize = 286 + 30;
 
+/// The translation for a level.
+fn turns_for(level: Level) -> fast::Turns {
+    #[cfg(target_arch = "x86_64")]
+    if level != Level::Scalar && std::arch::is_x86_feature_detected!("bmi2") {
+        return bmi2::turns;
+    }
+    let _ = level;
+    fast::turns
+}
+
 /// The state of a stream between two calls.
 pub(crate) struct Inflate {
     turns: fast::Turns,
@@ -86,7 +96,7 @@ struct Input<'a> {
 impl Inflate {
     pub(crate) fn new(level: Level) -> Self {
         Self {
-            turns: fast::turns_for(level),
+            turns: turns_for(level),
             step: Step::Header,
             last_block: false,
             hold: 0,
