@@ -1,170 +1,105 @@
 //! The kernels in AVX2.
 //!
 //! A weight is split as `high * 2^16 + low`. The low halves go through `pmaddwd` into 32-bit sums; of the high
-//! halves' sum only the lower 16 bits count, so `pmaddubsw` and wrapping 16-bit sums do.
+//! halves' sum only the lower 16 bits count, so `pmaddubsw` and wrapping 16-bit sums do. Both take pairs of samples,
+//! which are widened once, into columns that stay in the L1 cache while all outputs are made from them.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
 
 use super::coefficients::PRECISION_BITS;
-use super::windows::{Window, Windows};
 
 mod horizontal;
 mod interleave;
+mod quads;
 mod transpose;
+mod vertical;
 
 pub use horizontal::horizontal;
 pub use interleave::{deinterleave, interleave};
+pub use quads::{deinterleave as deinterleave_quad, interleave as interleave_quads};
+pub use vertical::{scratch_bytes, vertical};
 
 const VECTOR_BYTES: usize = 32;
+/// Lanes of a column: 16-bit pairs.
+const LANES: usize = 16;
+/// A column is three vectors: words of its even lanes, words of its odd lanes, and the pairs themselves as bytes.
+pub const COLUMN_BYTES: usize = 3 * VECTOR_BYTES;
 
 fn check() {
     assert!(is_x86_feature_detected!("avx2"), "the CPU lacks AVX2");
 }
 
-/// Resamples along y: one row of `out.len()` values from the window's quads, `stride` bytes apart.
-pub fn vertical(table: &Windows, window: &Window, quads: &[u8], stride: usize, out: &mut [u8]) {
-    check();
-    let columns = out.len().next_multiple_of(VECTOR_BYTES);
-    assert!(columns * 4 <= stride && quads.len() >= window.quads * stride);
-    let lanes = table.lanes(window);
-    // SAFETY: AVX2 was checked, and `quads` holds the window's quads for all columns of whole vectors.
-    unsafe {
-        match (window.skips_front, window.skips_back) {
-            (false, false) => vertical_unrolled::<false, false>(lanes, quads, stride, out),
-            (false, true) => vertical_unrolled::<false, true>(lanes, quads, stride, out),
-            (true, false) => vertical_unrolled::<true, false>(lanes, quads, stride, out),
-            (true, true) => vertical_unrolled::<true, true>(lanes, quads, stride, out),
-        }
-    }
-}
-
-/// Of known lengths the loops over quads are unrolled.
+/// Makes a column of 16 pairs.
 ///
 /// # Safety
-/// As [`vertical_row`].
-#[target_feature(enable = "avx2")]
-unsafe fn vertical_unrolled<const FRONT: bool, const BACK: bool>(
-    lanes: &[[i32; 3]],
-    quads: &[u8],
-    stride: usize,
-    out: &mut [u8],
-) {
-    // SAFETY: by the caller.
-    unsafe {
-        match lanes.len() {
-            2 => vertical_row::<FRONT, BACK>(&lanes[..2], quads, stride, out),
-            3 => vertical_row::<FRONT, BACK>(&lanes[..3], quads, stride, out),
-            4 => vertical_row::<FRONT, BACK>(&lanes[..4], quads, stride, out),
-            _ => vertical_row::<FRONT, BACK>(lanes, quads, stride, out),
-        }
-    }
-}
-
-/// # Safety
-/// `quads` must hold `lanes.len()` quads, `stride` bytes apart, of as many columns as whole vectors of `out` take.
+/// `COLUMN_BYTES` must be writable at `column`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn vertical_row<const FRONT: bool, const BACK: bool>(
-    lanes: &[[i32; 3]],
-    quads: &[u8],
-    stride: usize,
-    out: &mut [u8],
-) {
-    let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    for (index, out) in out.chunks_mut(VECTOR_BYTES).enumerate() {
-        // SAFETY: by the caller.
-        let (left, right) = unsafe {
-            let columns = quads.as_ptr().add(index * 4 * VECTOR_BYTES);
-            (
-                weighted::<FRONT, BACK>(columns, stride, lanes),
-                weighted::<FRONT, BACK>(columns.add(2 * VECTOR_BYTES), stride, lanes),
-            )
-        };
-        let words = [_mm256_packs_epi32(left[0], left[1]), _mm256_packs_epi32(right[0], right[1])];
-        let bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(words[0], words[1]), order);
-        if out.len() == VECTOR_BYTES {
-            // SAFETY: `out` has 32 bytes.
-            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), bytes) };
-        } else {
-            let mut last = [0_u8; VECTOR_BYTES];
-            // SAFETY: the array has 32 bytes.
-            unsafe { _mm256_storeu_si256(last.as_mut_ptr().cast(), bytes) };
-            out.copy_from_slice(&last[..out.len()]);
-        }
+unsafe fn store_column(pairs: __m256i, column: *mut u8) {
+    const Z: i8 = -1;
+    let even = _mm256_setr_epi8(
+        0, Z, 1, Z, 4, Z, 5, Z, 8, Z, 9, Z, 12, Z, 13, Z, 0, Z, 1, Z, 4, Z, 5, Z, 8, Z, 9, Z, 12, Z, 13, Z,
+    );
+    let odd = _mm256_setr_epi8(
+        2, Z, 3, Z, 6, Z, 7, Z, 10, Z, 11, Z, 14, Z, 15, Z, 2, Z, 3, Z, 6, Z, 7, Z, 10, Z, 11, Z, 14, Z, 15,
+        Z,
+    );
+    // SAFETY: by the caller.
+    unsafe {
+        _mm256_storeu_si256(column.cast(), _mm256_shuffle_epi8(pairs, even));
+        _mm256_storeu_si256(column.add(VECTOR_BYTES).cast(), _mm256_shuffle_epi8(pairs, odd));
+        _mm256_storeu_si256(column.add(2 * VECTOR_BYTES).cast(), pairs);
     }
 }
 
-/// Weighted sums of 16 lanes of quads, rounded and shifted down to 8 bits, but not yet clipped.
+/// Weighted sums over groups of columns, for `COLUMNS` columns at once: words, rounded but not yet clipped.
 ///
 /// # Safety
-/// 64 bytes must be readable at `quads + n * stride` for each `n < lanes.len()`; `lanes` must not be empty.
+/// `COLUMNS` columns must be readable at `columns + n * stride` for each `n < lanes.len()`, which must not be 0.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn weighted<const FRONT: bool, const BACK: bool>(
-    quads: *const u8,
+unsafe fn weighted<const COLUMNS: usize>(
+    columns: *const u8,
     stride: usize,
-    lanes: &[[i32; 3]],
-) -> [__m256i; 2] {
-    let half = _mm256_set1_epi32(1 << (PRECISION_BITS - 1));
-    let mut sums = [Sums { low: half, high: _mm256_setzero_si256() }; 2];
-    let (start, end) = (usize::from(FRONT), lanes.len() - usize::from(BACK));
-    // SAFETY: by the caller.
-    unsafe {
-        if FRONT {
-            add_quad::<false, true>(quads, &lanes[0], &mut sums);
-        }
-        for (index, lanes) in lanes[start..end].iter().enumerate() {
-            add_quad::<true, true>(quads.add((start + index) * stride), lanes, &mut sums);
-        }
-        if BACK {
-            add_quad::<true, false>(quads.add(end * stride), &lanes[end], &mut sums);
+    lanes: &[[i32; 2]],
+) -> [__m256i; COLUMNS] {
+    let mut even = [_mm256_setzero_si256(); COLUMNS];
+    let mut odd = [_mm256_setzero_si256(); COLUMNS];
+    let mut high = [_mm256_set1_epi16(1 << (PRECISION_BITS - 1 - 16)); COLUMNS];
+    for (group, lanes) in lanes.iter().enumerate() {
+        let (low_weights, high_weights) = (_mm256_set1_epi32(lanes[0]), _mm256_set1_epi32(lanes[1]));
+        for column in 0..COLUMNS {
+            // SAFETY: by the caller.
+            let [even_words, odd_words, pairs] = unsafe {
+                let at = columns.add(group * stride + column * COLUMN_BYTES);
+                [load(at), load(at.add(VECTOR_BYTES)), load(at.add(2 * VECTOR_BYTES))]
+            };
+            let (low, low_2) =
+                (_mm256_madd_epi16(even_words, low_weights), _mm256_madd_epi16(odd_words, low_weights));
+            (even[column], odd[column]) = if group == 0 {
+                (low, low_2)
+            } else {
+                (_mm256_add_epi32(even[column], low), _mm256_add_epi32(odd[column], low_2))
+            };
+            high[column] = _mm256_add_epi16(high[column], _mm256_maddubs_epi16(pairs, high_weights));
         }
     }
-    [sums[0].shifted(), sums[1].shifted()]
-}
-
-#[derive(Clone, Copy)]
-struct Sums {
-    low: __m256i,
-    high: __m256i,
-}
-
-impl Sums {
-    // Both 16-bit halves of a lane of `high` belong to the upper half of the sum; what their addition leaves in
-    // the lower half is shifted out.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn shifted(self) -> __m256i {
-        let sum = _mm256_add_epi16(self.low, self.high);
-        let sum = _mm256_add_epi16(sum, _mm256_slli_epi32::<16>(self.high));
-        _mm256_srai_epi32::<{ PRECISION_BITS as i32 }>(sum)
+    let mut words = [_mm256_setzero_si256(); COLUMNS];
+    for column in 0..COLUMNS {
+        // Only the upper halves of the low sums still count: those of even lanes come down beside those of odd ones.
+        let carried = _mm256_blend_epi16::<0xaa>(_mm256_srli_epi32::<16>(even[column]), odd[column]);
+        words[column] =
+            _mm256_srai_epi16::<{ PRECISION_BITS as i32 - 16 }>(_mm256_add_epi16(high[column], carried));
     }
+    words
 }
 
 /// # Safety
-/// 64 bytes must be readable at `quad`.
+/// 32 bytes must be readable at `from`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn add_quad<const EVEN: bool, const ODD: bool>(
-    quad: *const u8,
-    lanes: &[i32; 3],
-    sums: &mut [Sums; 2],
-) {
-    let even_weights = _mm256_set1_epi32(lanes[0]);
-    let odd_weights = _mm256_set1_epi32(lanes[1]);
-    let high_weights = _mm256_set1_epi32(lanes[2]);
-    for (index, sums) in sums.iter_mut().enumerate() {
-        // SAFETY: by the caller.
-        let samples = unsafe { _mm256_loadu_si256(quad.add(index * VECTOR_BYTES).cast()) };
-        if EVEN {
-            let words = _mm256_and_si256(samples, _mm256_set1_epi16(0xff));
-            sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(words, even_weights));
-        }
-        if ODD {
-            let words = _mm256_srli_epi16::<8>(samples);
-            sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(words, odd_weights));
-        }
-        sums.high = _mm256_add_epi16(sums.high, _mm256_maddubs_epi16(samples, high_weights));
-    }
+unsafe fn load(from: *const u8) -> __m256i {
+    // SAFETY: by the caller.
+    unsafe { _mm256_loadu_si256(from.cast()) }
 }

@@ -1,6 +1,6 @@
-//! Both passes in one sweep: strips of columns, over a ring of quads that stays in the cache.
+//! Both passes in one sweep: strips of columns, over a ring of groups of rows that stays in the cache.
 //!
-//! A chunk of source rows is resampled along x into quads of rows, and every output row whose window is then
+//! A chunk of source rows is resampled along x into groups of rows, and every output row whose window is then
 //! complete is made from them. A side that keeps its size has its pass replaced by a mere change of layout.
 
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::kernels::{self, CHUNK_QUADS, Chunk, Horizontal, Rows};
+use super::kernels::{self, CHUNK_ROWS, Chunk, Horizontal, Outputs, Ring, Rows};
 use super::windows::Windows;
 use crate::common::memory::Buffer;
 use crate::common::simd::Level;
@@ -26,8 +26,8 @@ pub struct Passes {
     pub vertical: Option<Arc<Windows>>,
 }
 
-/// What the quads of a strip may take, so that they stay in the L2 cache. No less: narrow strips read the source in
-/// short runs, which costs more than a second look at the quads.
+/// What the ring of a strip may take, so that they stay in the L2 cache. No less: narrow strips read the source in
+/// short runs, which costs more than a second look at the groups.
 const RING_BYTES: usize = 320 << 10;
 /// Columns of a strip are a multiple of this; no vector of a kernel is longer.
 const STRIP_ALIGN: usize = 64;
@@ -48,7 +48,7 @@ impl Passes {
             return self.band(source, 0, out, out_row_bytes);
         }
         // Whole chunks, so that without a vertical pass no row is resampled twice.
-        let band_rows = rows.div_ceil(bands).next_multiple_of(4 * CHUNK_QUADS);
+        let band_rows = rows.div_ceil(bands).next_multiple_of(CHUNK_ROWS);
         out.par_chunks_mut(band_rows * out_row_bytes)
             .enumerate()
             .try_for_each(|(band, out)| self.band(source, band * band_rows, out, out_row_bytes))
@@ -56,18 +56,22 @@ impl Passes {
 
     // Makes the output rows from `first_row` on.
     fn band(&self, source: Rows, first_row: usize, out: &mut [u8], out_row_bytes: usize) -> Result<()> {
-        // A chunk always fits behind the quads that must be kept; the rest delays moving them to the front.
-        let window_quads = self.vertical.as_ref().map_or(0, |windows| windows.most_quads());
-        let mut capacity = window_quads + 2 * CHUNK_QUADS + window_quads / 2;
-        if self.vertical.is_none() {
-            capacity = CHUNK_QUADS;
-        }
-        let widest = RING_BYTES / (4 * capacity) / (STRIP_ALIGN * self.channels) * STRIP_ALIGN;
+        let group_rows = kernels::group_rows(self.level);
+        let chunk_groups = CHUNK_ROWS / group_rows;
+        // A chunk always fits behind the groups that must be kept; the rest delays moving them to the front.
+        let capacity = self.vertical.as_ref().map_or(chunk_groups, |windows| {
+            windows.most_groups() + 2 * chunk_groups + windows.most_groups() / 2
+        });
+        let widest = RING_BYTES / (group_rows * capacity) / (STRIP_ALIGN * self.channels) * STRIP_ALIGN;
         let out_pixels = out_row_bytes / self.channels;
         let strips = out_pixels.div_ceil(widest.max(STRIP_ALIGN));
         let strip_pixels = out_pixels.div_ceil(strips).next_multiple_of(STRIP_ALIGN);
-        let stride = 4 * (strip_pixels.min(out_pixels) * self.channels + 16).next_multiple_of(STRIP_ALIGN);
-        let scratch_bytes = self.horizontal.as_ref().map_or(0, |weights| weights.scratch_bytes());
+        let stride =
+            group_rows * (strip_pixels.min(out_pixels) * self.channels + 32).next_multiple_of(STRIP_ALIGN);
+        // The passes take turns, and share the memory.
+        let scratch_bytes = self.horizontal.as_ref().map_or(0, |weights| weights.scratch_bytes()).max(
+            self.vertical.as_ref().map_or(0, |weights| kernels::vertical_scratch_bytes(self.level, weights)),
+        );
         let mut memory = Buffer::take(stride * capacity + scratch_bytes)?;
         let (ring, scratch) = memory.bytes_mut().split_at_mut(stride * capacity);
         for start in (0..out_pixels).step_by(strip_pixels) {
@@ -101,25 +105,32 @@ impl Strip<'_> {
         out: &mut [u8],
         out_row_bytes: usize,
     ) {
-        let stride = self.stride;
-        let values = self.values();
-        // The ring holds quads `from..to` of the image.
-        let mut from = windows.keep_from(first_row) / CHUNK_QUADS * CHUNK_QUADS;
+        let (stride, group_rows) = (self.stride, windows.group_len);
+        let chunk_groups = CHUNK_ROWS / group_rows;
+        // The ring holds groups `from..to` of the image.
+        let mut from = windows.keep_from(first_row) / chunk_groups * chunk_groups;
         let mut to = from;
-        for (index, row) in out.chunks_exact_mut(out_row_bytes).enumerate() {
-            let window = &windows.windows[first_row + index];
-            while to < window.first + window.quads {
-                if (to - from + CHUNK_QUADS) * stride > ring.len() {
-                    let keep = windows.keep_from(first_row + index).min(to);
+        let rows = out.len() / out_row_bytes;
+        let mut done = 0;
+        while done < rows {
+            while to < windows.windows[first_row + done].end() {
+                if (to - from + chunk_groups) * stride > ring.len() {
+                    let keep = windows.keep_from(first_row + done).min(to);
                     ring.copy_within((keep - from) * stride..(to - from) * stride, 0);
                     from = keep;
                 }
                 let at = (to - from) * stride;
-                self.make_chunk(4 * to, scratch, &mut ring[at..at + CHUNK_QUADS * stride]);
-                to += CHUNK_QUADS;
+                self.make_chunk(group_rows * to, scratch, &mut ring[at..at + chunk_groups * stride]);
+                to += chunk_groups;
             }
-            let quads = &ring[(window.first - from) * stride..(to - from) * stride];
-            kernels::vertical(self.passes.level, windows, window, quads, stride, &mut row[values.clone()]);
+            let due = &windows.windows[first_row + done..first_row + rows];
+            let due = due.iter().take_while(|window| window.end() <= to).count();
+            let range = first_row + done..first_row + done + due;
+            let groups = Ring { groups: &ring[..(to - from) * stride], first: from, stride };
+            let bytes = &mut out[done * out_row_bytes..(done + due) * out_row_bytes];
+            let mut outputs = Outputs { bytes, row_bytes: out_row_bytes, values: self.values() };
+            kernels::vertical(self.passes.level, windows, range, &groups, scratch, &mut outputs);
+            done += due;
         }
     }
 
@@ -131,10 +142,10 @@ impl Strip<'_> {
         out: &mut [u8],
         out_row_bytes: usize,
     ) {
-        let values = self.values();
-        for (index, rows) in out.chunks_mut(4 * CHUNK_QUADS * out_row_bytes).enumerate() {
-            self.make_chunk(first_row + 4 * CHUNK_QUADS * index, scratch, ring);
-            for (lanes, rows) in ring.chunks(self.stride).zip(rows.chunks_mut(4 * out_row_bytes)) {
+        let (values, group_rows) = (self.values(), kernels::group_rows(self.passes.level));
+        for (index, rows) in out.chunks_mut(CHUNK_ROWS * out_row_bytes).enumerate() {
+            self.make_chunk(first_row + CHUNK_ROWS * index, scratch, ring);
+            for (lanes, rows) in ring.chunks(self.stride).zip(rows.chunks_mut(group_rows * out_row_bytes)) {
                 let mut rows: Vec<&mut [u8]> =
                     rows.chunks_exact_mut(out_row_bytes).map(|row| &mut row[values.clone()]).collect();
                 kernels::deinterleave(self.passes.level, lanes, &mut rows);
@@ -142,9 +153,9 @@ impl Strip<'_> {
         }
     }
 
-    fn make_chunk(&self, first_row: usize, scratch: &mut [u8], quads: &mut [u8]) {
+    fn make_chunk(&self, first_row: usize, scratch: &mut [u8], groups: &mut [u8]) {
         let Passes { level, channels, horizontal, .. } = self.passes;
-        let chunk = Chunk { quads, stride: self.stride };
+        let chunk = Chunk { groups, stride: self.stride };
         match horizontal {
             Some(weights) => {
                 let pixels = self.pixels.clone();

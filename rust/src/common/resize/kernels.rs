@@ -11,8 +11,15 @@ use super::windows::{self, Window, Windows};
 use super::{avx2, avx512};
 use crate::common::simd::Level;
 
-/// Quads of rows that the horizontal pass makes at a time.
-pub const CHUNK_QUADS: usize = 4;
+/// Rows that the horizontal pass takes at a time.
+pub const CHUNK_ROWS: usize = 16;
+/// The same in quads.
+pub const CHUNK_QUADS: usize = CHUNK_ROWS / 4;
+
+/// Rows of a group, the layout that the kernels of a level want between the passes.
+pub fn group_rows(level: Level) -> usize {
+    if level == Level::Avx2 { 2 } else { 4 }
+}
 
 /// Rows of an image, one after the other.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +78,8 @@ impl Horizontal {
 pub fn vertical_weights(level: Level, coefficients: &Coefficients) -> Option<Windows> {
     match level {
         Level::Scalar => None,
-        Level::Avx2 | Level::Neon => Windows::new(coefficients, windows::halves),
+        Level::Avx2 => Windows::new(coefficients, windows::pair_halves),
+        Level::Neon => Windows::new(coefficients, windows::halves),
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => Windows::new(coefficients, avx512::planes),
         #[cfg(not(target_arch = "x86_64"))]
@@ -94,20 +102,59 @@ pub fn horizontal_weights(
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = row_bytes;
-    if level == Level::Scalar {
-        return None;
+    match level {
+        Level::Scalar => None,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::Avx512 => {
+            let windows = Windows::new(coefficients, windows::pair_halves)?;
+            Some(Horizontal::Tiles(Tiles::new(windows, channels, avx2::COLUMN_BYTES)))
+        }
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => {
+            let windows = Windows::new(coefficients, windows::halves)?;
+            Some(Horizontal::Tiles(Tiles::new(windows, channels, neon::COLUMN_BYTES)))
+        }
+        #[allow(unreachable_patterns, reason = "there are other architectures")]
+        _ => None,
     }
-    let windows = Windows::new(coefficients, windows::halves)?;
-    Some(Horizontal::Tiles(Tiles::new(windows, channels)))
 }
 
-/// Where quads of rows go: `CHUNK_QUADS` runs of lanes, `stride` bytes apart.
+/// Where a chunk of rows goes: a run of lanes for each group of rows, `stride` bytes apart.
 #[derive(Debug)]
 pub struct Chunk<'a> {
     /// The memory; what lies past the last column asked for may be overwritten.
-    pub quads: &'a mut [u8],
+    pub groups: &'a mut [u8],
     /// Distance in bytes.
     pub stride: usize,
+}
+
+/// Groups of rows between the passes: a run of lanes for each, `stride` bytes apart.
+#[derive(Debug)]
+pub struct Ring<'a> {
+    /// The memory.
+    pub groups: &'a [u8],
+    /// Which group of the image comes first.
+    pub first: usize,
+    /// Distance in bytes.
+    pub stride: usize,
+}
+
+/// Where rows of a strip go.
+#[derive(Debug)]
+pub struct Outputs<'a> {
+    /// The rows, from the first one on, in their full width.
+    pub bytes: &'a mut [u8],
+    /// Length of one.
+    pub row_bytes: usize,
+    /// Which bytes of a row belong to the strip.
+    pub values: Range<usize>,
+}
+
+impl Outputs<'_> {
+    /// The strip's bytes of row `index`.
+    pub fn row(&mut self, index: usize) -> &mut [u8] {
+        &mut self.bytes[index * self.row_bytes..][self.values.clone()]
+    }
 }
 
 /// Resamples a chunk of rows from `first_row` on along x, for the output pixels `pixels`.
@@ -124,8 +171,12 @@ pub fn horizontal(
 ) {
     match (level, weights) {
         #[cfg(target_arch = "x86_64")]
-        (Level::Avx2 | Level::Avx512, Horizontal::Tiles(tiles)) => {
-            avx2::horizontal(tiles, channels, source, first_row, pixels, scratch, chunk);
+        (Level::Avx2, Horizontal::Tiles(tiles)) => {
+            avx2::horizontal::<2>(tiles, channels, source, first_row, pixels, scratch, chunk);
+        }
+        #[cfg(target_arch = "x86_64")]
+        (Level::Avx512, Horizontal::Tiles(tiles)) => {
+            avx2::horizontal::<4>(tiles, channels, source, first_row, pixels, scratch, chunk);
         }
         #[cfg(target_arch = "x86_64")]
         (Level::Avx512, Horizontal::Blocks(blocks)) => {
@@ -139,42 +190,77 @@ pub fn horizontal(
     }
 }
 
-/// Resamples one row along y, from the quads of its window.
+/// Bytes of scratch memory that [`vertical`] needs.
+pub fn vertical_scratch_bytes(level: Level, weights: &Windows) -> usize {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => avx2::scratch_bytes(weights),
+        _ => {
+            let _ = weights;
+            0
+        }
+    }
+}
+
+/// Resamples along y: output rows `rows`, whose windows the ring must hold.
 pub fn vertical(
     level: Level,
     weights: &Windows,
+    rows: Range<usize>,
+    ring: &Ring,
+    scratch: &mut [u8],
+    out: &mut Outputs,
+) {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => avx2::vertical(weights, rows, ring, scratch, out),
+        _ => {
+            let _ = scratch;
+            for (index, window) in weights.windows[rows].iter().enumerate() {
+                let groups = &ring.groups[(window.first - ring.first) * ring.stride..];
+                vertical_row(level, weights, window, groups, ring.stride, out.row(index));
+            }
+        }
+    }
+}
+
+fn vertical_row(
+    level: Level,
+    weights: &Windows,
     window: &Window,
-    quads: &[u8],
+    groups: &[u8],
     stride: usize,
     out: &mut [u8],
 ) {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => avx2::vertical(weights, window, quads, stride, out),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => avx512::vertical(weights, window, quads, stride, out),
+        Level::Avx512 => avx512::vertical(weights, window, groups, stride, out),
         #[cfg(target_arch = "aarch64")]
-        Level::Neon => neon::vertical(weights, window, quads, stride, out),
+        Level::Neon => neon::vertical(weights, window, groups, stride, out),
         _ => no_kernel(level),
     }
 }
 
-/// Turns a chunk of rows from `first_row` on into quads, for the bytes `values` of each row.
+/// Turns a chunk of rows from `first_row` on into groups, for the bytes `values` of each row.
 pub fn interleave(level: Level, source: &Rows, first_row: usize, values: Range<usize>, chunk: Chunk) {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::Avx512 => avx2::interleave(source, first_row, values, chunk),
+        Level::Avx2 => avx2::interleave(source, first_row, values, chunk),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => avx2::interleave_quads(source, first_row, values, chunk),
         #[cfg(target_arch = "aarch64")]
         Level::Neon => neon::interleave(source, first_row, values, chunk),
         _ => no_kernel(level),
     }
 }
 
-/// Turns one quad back into up to four rows of one length.
+/// Turns one group back into rows of one length, up to as many as a group has.
 pub fn deinterleave(level: Level, lanes: &[u8], rows: &mut [&mut [u8]]) {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::Avx512 => avx2::deinterleave(lanes, rows),
+        Level::Avx2 => avx2::deinterleave(lanes, rows),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => avx2::deinterleave_quad(lanes, rows),
         #[cfg(target_arch = "aarch64")]
         Level::Neon => neon::deinterleave(lanes, rows),
         _ => no_kernel(level),

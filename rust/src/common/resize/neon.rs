@@ -10,18 +10,20 @@ use std::ops::Range;
 
 use super::coefficients::PRECISION_BITS;
 use super::kernels::{CHUNK_QUADS, Chunk, Rows};
-use super::windows::{SLOTS, Window, Windows};
+use super::windows::{Window, Windows};
 
 mod horizontal;
 
 pub use horizontal::horizontal;
 
 const VECTOR_BYTES: usize = 16;
+/// Bytes of a column of the horizontal pass: one quad of every row of a chunk.
+pub const COLUMN_BYTES: usize = 16 * CHUNK_QUADS;
 
 /// Resamples along y: one row of `out.len()` values from the window's quads, `stride` bytes apart.
 pub fn vertical(table: &Windows, window: &Window, quads: &[u8], stride: usize, out: &mut [u8]) {
     let columns = out.len().next_multiple_of(VECTOR_BYTES);
-    assert!(columns * 4 <= stride && quads.len() >= window.quads * stride);
+    assert!(columns * 4 <= stride && quads.len() >= window.groups * stride);
     // SAFETY: aarch64 has NEON, and `quads` holds the window's quads for all columns of whole vectors.
     unsafe { vertical_row(table.lanes(window), quads, stride, out) };
 }
@@ -53,10 +55,9 @@ unsafe fn weighted(quads: *const u8, stride: usize, lanes: &[[i32; 3]]) -> uint8
         // SAFETY: by the caller.
         let uint8x16x4_t(a, b, c, d) = unsafe { vld4q_u8(quads.add(index * stride)) };
         let high_bytes = lanes[2].to_le_bytes();
-        for (slot, samples) in [a, b, c, d].into_iter().enumerate() {
-            let sample = SLOTS[slot];
+        for (sample, samples) in [a, b, c, d].into_iter().enumerate() {
             let low_weight = (lanes[sample / 2] >> (16 * (sample % 2))) as i16;
-            let high_weight = i16::from(high_bytes[slot] as i8);
+            let high_weight = i16::from(high_bytes[sample] as i8);
             if low_weight == 0 && high_weight == 0 {
                 continue;
             }
@@ -85,10 +86,12 @@ fn clipped(low: int32x4_t, low_2: int32x4_t, high: int16x8_t) -> uint8x8_t {
 
 /// Turns a chunk of rows into quads, for the bytes `values` of each row.
 pub fn interleave(source: &Rows, first_row: usize, values: Range<usize>, chunk: Chunk) {
-    let Chunk { quads, stride } = chunk;
-    assert!(quads.len() >= CHUNK_QUADS * stride && values.len().next_multiple_of(VECTOR_BYTES) * 4 <= stride);
-    for (quad, lanes) in quads.chunks_mut(stride).take(CHUNK_QUADS).enumerate() {
-        let rows = SLOTS.map(|row| source.values(first_row + 4 * quad + row, &values));
+    let Chunk { groups, stride } = chunk;
+    assert!(
+        groups.len() >= CHUNK_QUADS * stride && values.len().next_multiple_of(VECTOR_BYTES) * 4 <= stride
+    );
+    for (quad, lanes) in groups.chunks_mut(stride).take(CHUNK_QUADS).enumerate() {
+        let rows = [0, 1, 2, 3].map(|row| source.values(first_row + 4 * quad + row, &values));
         // SAFETY: aarch64 has NEON, and `lanes` room for whole vectors.
         unsafe { interleave_quad(rows, lanes) };
     }
@@ -122,12 +125,11 @@ unsafe fn deinterleave_quad(lanes: &[u8], rows: &mut [&mut [u8]]) {
     for at in (0..len).step_by(VECTOR_BYTES) {
         // SAFETY: by the caller.
         let uint8x16x4_t(a, b, c, d) = unsafe { vld4q_u8(lanes.as_ptr().add(4 * at)) };
-        let slots = [a, b, c, d];
         let count = VECTOR_BYTES.min(len - at);
-        for (row, slot) in rows.iter_mut().zip(SLOTS) {
+        for (row, samples) in rows.iter_mut().zip([a, b, c, d]) {
             let mut bytes = [0_u8; VECTOR_BYTES];
             // SAFETY: the array has 16 bytes.
-            unsafe { vst1q_u8(bytes.as_mut_ptr(), slots[slot]) };
+            unsafe { vst1q_u8(bytes.as_mut_ptr(), samples) };
             row[at..at + count].copy_from_slice(&bytes[..count]);
         }
     }

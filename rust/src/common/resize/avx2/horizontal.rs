@@ -4,14 +4,13 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::kernels::{CHUNK_QUADS, Chunk, Rows};
-use super::super::tiles::{COLUMN_BYTES, Tiles, span};
-use super::super::windows::Window;
-use super::transpose::transpose;
-use super::{check, weighted};
+use super::super::kernels::{CHUNK_ROWS, Chunk, Rows};
+use super::super::tiles::Tiles;
+use super::transpose::{transpose, transpose_lanes};
+use super::{COLUMN_BYTES, check, weighted};
 
-/// Resamples a chunk of rows along x, for output pixels `pixels`, into quads of rows.
-pub fn horizontal(
+/// Resamples a chunk of rows along x, for output pixels `pixels`, into groups of `GROUP` rows: 2 or 4.
+pub fn horizontal<const GROUP: usize>(
     tiles: &Tiles,
     channels: usize,
     source: &Rows,
@@ -21,15 +20,15 @@ pub fn horizontal(
     chunk: Chunk,
 ) {
     check();
-    assert!(chunk.quads.len() >= CHUNK_QUADS * chunk.stride && pixels.end <= tiles.windows.windows.len());
-    assert!((pixels.len().next_multiple_of(4)) * channels * 4 <= chunk.stride);
+    assert!(chunk.groups.len() >= CHUNK_ROWS / GROUP * chunk.stride);
+    assert!(pixels.len().next_multiple_of(8) * channels * GROUP <= chunk.stride);
     let pass = Pass { tiles, source, first_row };
     // SAFETY: AVX2 was checked.
     unsafe {
         match channels {
-            1 => pass.run::<1>(pixels, scratch, chunk),
-            4 => pass.run::<4>(pixels, scratch, chunk),
-            _ => pass.run::<3>(pixels, scratch, chunk),
+            1 => pass.run::<GROUP, 1>(pixels, scratch, chunk),
+            4 => pass.run::<GROUP, 4>(pixels, scratch, chunk),
+            _ => pass.run::<GROUP, 3>(pixels, scratch, chunk),
         }
     }
 }
@@ -42,101 +41,106 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     #[target_feature(enable = "avx2")]
-    fn run<const CHANNELS: usize>(&self, pixels: Range<usize>, scratch: &mut [u8], mut chunk: Chunk) {
+    fn run<const GROUP: usize, const CHANNELS: usize>(
+        &self,
+        pixels: Range<usize>,
+        scratch: &mut [u8],
+        mut chunk: Chunk,
+    ) {
         let Tiles { windows: table, tile_pixels, .. } = self.tiles;
-        // Cleared once: what a last group of fewer than four pixels leaves here goes where nobody looks.
-        let mut sums = [[_mm256_setzero_si256(); 2]; 16];
-        for (tile, windows) in table.windows[pixels].chunks(*tile_pixels).enumerate() {
-            let (first, end) = span(windows);
+        // Cleared once: what a last run of fewer than eight pixels leaves here goes where nobody looks.
+        let mut words = [_mm256_setzero_si256(); 32];
+        for (tile, windows) in table.windows[pixels.clone()].chunks(*tile_pixels).enumerate() {
+            let start = pixels.start + tile * tile_pixels;
+            let Range { start: first, end } = table.span(&(start..start + windows.len()));
             transpose::<CHANNELS>(self.source, self.first_row, first, end, scratch);
-            for (group, four) in windows.chunks(4).enumerate() {
-                for (window, sums) in four.iter().zip(sums.chunks_exact_mut(CHANNELS)) {
-                    let column = (window.first - first) * CHANNELS * COLUMN_BYTES;
-                    let used = window.quads * CHANNELS * COLUMN_BYTES;
-                    pixel::<CHANNELS>(window, table.lanes(window), &scratch[column..column + used], sums);
+            for (eight, windows) in windows.chunks(8).enumerate() {
+                for (window, words) in windows.iter().zip(words.chunks_exact_mut(CHANNELS)) {
+                    let stride = CHANNELS * COLUMN_BYTES;
+                    let columns = &scratch[(window.first - first) * stride..][..window.groups * stride];
+                    let lanes = table.lanes::<2>(window);
+                    // SAFETY: `columns` holds those of every group.
+                    unsafe { pixel::<CHANNELS>(lanes, columns, words) };
                 }
-                let value = (tile * tile_pixels + 4 * group) * CHANNELS;
-                for (index, four) in sums[..4 * CHANNELS].chunks_exact(4).enumerate() {
-                    store_four(four, &mut chunk, value + 4 * index);
+                let value = (tile * tile_pixels + 8 * eight) * CHANNELS;
+                for (index, words) in words[..8 * CHANNELS].as_chunks().0.iter().enumerate() {
+                    store_eight::<GROUP>(words, &mut chunk, value + 8 * index);
                 }
             }
         }
     }
 }
 
+/// # Safety
+/// `columns` must hold `lanes.len()` groups of a column for each channel.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn pixel<const CHANNELS: usize>(
-    window: &Window,
-    lanes: &[[i32; 3]],
-    columns: &[u8],
-    sums: &mut [[__m256i; 2]],
-) {
-    assert!(columns.len() >= lanes.len() * CHANNELS * COLUMN_BYTES);
-    // Of known lengths the loops over quads are unrolled.
-    match lanes.len() {
-        2 => pixel_of::<CHANNELS>(window, &lanes[..2], columns, sums),
-        3 => pixel_of::<CHANNELS>(window, &lanes[..3], columns, sums),
-        4 => pixel_of::<CHANNELS>(window, &lanes[..4], columns, sums),
-        _ => pixel_of::<CHANNELS>(window, lanes, columns, sums),
+unsafe fn pixel<const CHANNELS: usize>(lanes: &[[i32; 2]], columns: &[u8], words: &mut [__m256i]) {
+    let (columns, stride) = (columns.as_ptr(), CHANNELS * COLUMN_BYTES);
+    // SAFETY: by the caller.
+    unsafe {
+        if CHANNELS == 4 {
+            // The sums of four columns would not fit the registers.
+            words[..2].copy_from_slice(&weighted::<2>(columns, stride, lanes));
+            words[2..4].copy_from_slice(&weighted::<2>(columns.add(2 * COLUMN_BYTES), stride, lanes));
+        } else {
+            words[..CHANNELS].copy_from_slice(&weighted::<CHANNELS>(columns, stride, lanes));
+        }
     }
 }
 
+// The words of 16 rows for eight output values become eight lanes of each group.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn pixel_of<const CHANNELS: usize>(
-    window: &Window,
-    lanes: &[[i32; 3]],
-    columns: &[u8],
-    sums: &mut [[__m256i; 2]],
-) {
-    let columns = columns.as_ptr();
-    // SAFETY: `pixel` has checked the columns.
-    unsafe {
-        match (window.skips_front, window.skips_back) {
-            (false, false) => channels::<CHANNELS, false, false>(columns, lanes, sums),
-            (false, true) => channels::<CHANNELS, false, true>(columns, lanes, sums),
-            (true, false) => channels::<CHANNELS, true, false>(columns, lanes, sums),
-            (true, true) => channels::<CHANNELS, true, true>(columns, lanes, sums),
+fn store_eight<const GROUP: usize>(words: &[__m256i; 8], chunk: &mut Chunk, value: usize) {
+    let (stride, at) = (chunk.stride, GROUP * value);
+    assert!((CHUNK_ROWS / GROUP - 1) * stride + at + 8 * GROUP <= chunk.groups.len());
+    // Bytes of two values each, for eight rows in both halves.
+    let mut twos = [_mm256_setzero_si256(); 4];
+    for (two, words) in twos.iter_mut().zip(words.chunks_exact(2)) {
+        *two = _mm256_packus_epi16(words[0], words[1]);
+        if GROUP == 2 {
+            *two = _mm256_shuffle_epi8(*two, alternating());
+        }
+    }
+    // With pairs: a lane is two rows of two values; with quads: four rows of one.
+    if GROUP == 2 {
+        for (two, lanes) in transpose_lanes(twos).into_iter().enumerate() {
+            // SAFETY: of the eight groups of the chunk, the last has room for 16 bytes here.
+            unsafe { store_halves(lanes, chunk.groups.as_mut_ptr().add(two * stride + at), 4 * stride) };
+        }
+    } else {
+        for (half, twos) in twos.chunks_exact(2).enumerate() {
+            let evens = _mm256_shuffle_epi32::<0b11_01_10_00>(twos[0]);
+            let odds = _mm256_shuffle_epi32::<0b11_01_10_00>(twos[1]);
+            let quads = [_mm256_unpacklo_epi64(evens, odds), _mm256_unpackhi_epi64(evens, odds)];
+            for (quad, lanes) in quads.into_iter().enumerate() {
+                let at = quad * stride + at + 16 * half;
+                // SAFETY: of the four groups of the chunk, the last has room for 32 bytes here.
+                unsafe { store_halves(lanes, chunk.groups.as_mut_ptr().add(at), 2 * stride) };
+            }
         }
     }
 }
 
 /// # Safety
-/// `columns` must begin `lanes.len() * CHANNELS` readable columns.
+/// 16 bytes must be writable at `to`, and `distance` behind it.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn channels<const CHANNELS: usize, const FRONT: bool, const BACK: bool>(
-    columns: *const u8,
-    lanes: &[[i32; 3]],
-    sums: &mut [[__m256i; 2]],
-) {
-    for (channel, sums) in sums[..CHANNELS].iter_mut().enumerate() {
-        // SAFETY: by the caller; the channels' columns alternate.
-        *sums = unsafe {
-            weighted::<FRONT, BACK>(columns.add(channel * COLUMN_BYTES), CHANNELS * COLUMN_BYTES, lanes)
-        };
+unsafe fn store_halves(lanes: __m256i, to: *mut u8, distance: usize) {
+    // SAFETY: by the caller.
+    unsafe {
+        _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(lanes));
+        _mm_storeu_si128(to.add(distance).cast(), _mm256_extracti128_si256::<1>(lanes));
     }
 }
 
-// The sums of 16 rows for four output values become four lanes of four quads.
+// Eight rows of one value and of another become pairs of rows of both in turn.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn store_four(four: &[[__m256i; 2]], chunk: &mut Chunk, value: usize) {
-    let (a, b, c, d) = (four[0], four[1], four[2], four[3]);
-    let halves = [
-        _mm256_packus_epi16(_mm256_packs_epi32(a[0], b[0]), _mm256_packs_epi32(c[0], d[0])),
-        _mm256_packus_epi16(_mm256_packs_epi32(a[1], b[1]), _mm256_packs_epi32(c[1], d[1])),
-    ];
-    let stride = chunk.stride;
-    for (half, bytes) in halves.into_iter().enumerate() {
-        let at = 2 * half * stride + 4 * value;
-        assert!(at + stride + 16 <= chunk.quads.len());
-        // SAFETY: both stores end before the end of `quads`.
-        unsafe {
-            let to = chunk.quads.as_mut_ptr().add(at);
-            _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(bytes));
-            _mm_storeu_si128(to.add(stride).cast(), _mm256_extracti128_si256::<1>(bytes));
-        }
-    }
+fn alternating() -> __m256i {
+    _mm256_setr_epi8(
+        0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15, 0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7,
+        14, 15,
+    )
 }

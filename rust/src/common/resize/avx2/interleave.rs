@@ -1,100 +1,62 @@
-//! Rows into quads of rows and back, for images of which one side keeps its size.
+//! Rows into pairs of rows and back, for images of which one side keeps its size.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::kernels::{CHUNK_QUADS, Chunk, Rows};
-use super::super::windows::SLOTS;
-use super::{VECTOR_BYTES, check};
+use super::super::kernels::{CHUNK_ROWS, Chunk, Rows};
+use super::quads::load_rest;
+use super::{LANES, VECTOR_BYTES, check, load};
 
-const LANES: usize = 8;
-
-/// Turns a chunk of rows into quads, for the bytes `values` of each row.
+/// Turns a chunk of rows into pairs, for the bytes `values` of each row.
 pub fn interleave(source: &Rows, first_row: usize, values: Range<usize>, chunk: Chunk) {
     check();
-    let Chunk { quads, stride } = chunk;
+    let Chunk { groups, stride } = chunk;
     let columns = values.len().next_multiple_of(VECTOR_BYTES);
-    assert!(quads.len() >= CHUNK_QUADS * stride && columns * 4 <= stride);
-    for (quad, lanes) in quads.chunks_mut(stride).take(CHUNK_QUADS).enumerate() {
-        let rows = SLOTS.map(|row| source.values(first_row + 4 * quad + row, &values));
-        // SAFETY: AVX2 was checked; rows have the same length, and `lanes` enough for whole vectors.
-        unsafe { interleave_quad(rows, lanes) };
+    assert!(groups.len() >= CHUNK_ROWS / 2 * stride && columns * 2 <= stride);
+    for (pair, lanes) in groups.chunks_mut(stride).take(CHUNK_ROWS / 2).enumerate() {
+        let rows = [0, 1].map(|row| source.values(first_row + 2 * pair + row, &values));
+        // SAFETY: AVX2 was checked; the rows have the same length, and `lanes` enough for whole vectors.
+        unsafe { interleave_pair(rows, lanes) };
     }
 }
 
 /// # Safety
-/// The rows must have one length, and `lanes` four times that, rounded up to whole vectors.
+/// The rows must have one length, and `lanes` twice that, rounded up to whole vectors.
 #[target_feature(enable = "avx2")]
-unsafe fn interleave_quad(rows: [&[u8]; 4], lanes: &mut [u8]) {
-    let len = rows[0].len();
-    for at in (0..len).step_by(VECTOR_BYTES) {
-        let (a, b) = (load(rows[0], at), load(rows[1], at));
-        let (c, d) = (load(rows[2], at), load(rows[3], at));
+unsafe fn interleave_pair(rows: [&[u8]; 2], lanes: &mut [u8]) {
+    for at in (0..rows[0].len()).step_by(VECTOR_BYTES) {
+        let (a, b) = (load_rest(rows[0], at), load_rest(rows[1], at));
         let (low, high) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
-        let (low_2, high_2) = (_mm256_unpacklo_epi8(c, d), _mm256_unpackhi_epi8(c, d));
-        let parts = [
-            _mm256_unpacklo_epi16(low, low_2),
-            _mm256_unpackhi_epi16(low, low_2),
-            _mm256_unpacklo_epi16(high, high_2),
-            _mm256_unpackhi_epi16(high, high_2),
-        ];
-        let whole = [
-            _mm256_permute2x128_si256::<0x20>(parts[0], parts[1]),
-            _mm256_permute2x128_si256::<0x20>(parts[2], parts[3]),
-            _mm256_permute2x128_si256::<0x31>(parts[0], parts[1]),
-            _mm256_permute2x128_si256::<0x31>(parts[2], parts[3]),
-        ];
-        for (index, vector) in whole.iter().enumerate() {
-            // SAFETY: by the caller.
-            unsafe {
-                let to = lanes.as_mut_ptr().add(4 * at + index * VECTOR_BYTES);
-                _mm256_storeu_si256(to.cast(), *vector);
-            }
+        // SAFETY: by the caller.
+        unsafe {
+            let to = lanes.as_mut_ptr().add(2 * at);
+            _mm256_storeu_si256(to.cast(), _mm256_permute2x128_si256::<0x20>(low, high));
+            _mm256_storeu_si256(to.add(VECTOR_BYTES).cast(), _mm256_permute2x128_si256::<0x31>(low, high));
         }
     }
 }
 
-// 32 bytes of a row, or what is left of it.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn load(row: &[u8], at: usize) -> __m256i {
-    let left = &row[at..];
-    if left.len() >= VECTOR_BYTES {
-        // SAFETY: 32 bytes are left.
-        return unsafe { _mm256_loadu_si256(left.as_ptr().cast()) };
-    }
-    let mut last = [0_u8; VECTOR_BYTES];
-    last[..left.len()].copy_from_slice(left);
-    // SAFETY: the array has 32 bytes.
-    unsafe { _mm256_loadu_si256(last.as_ptr().cast()) }
-}
-
-/// Turns one quad back into the rows that are given, up to four of the same length.
+/// Turns one pair back into the rows that are given, one or two of the same length.
 pub fn deinterleave(lanes: &[u8], rows: &mut [&mut [u8]]) {
     check();
     let len = rows[0].len();
-    assert!(lanes.len() >= 4 * len.next_multiple_of(LANES) && rows.iter().all(|row| row.len() == len));
+    assert!(lanes.len() >= 2 * len.next_multiple_of(LANES) && rows.iter().all(|row| row.len() == len));
     // SAFETY: AVX2 was checked, and the lengths.
-    unsafe { deinterleave_quad(lanes, rows) };
+    unsafe { deinterleave_pair(lanes, rows) };
 }
 
 /// # Safety
-/// The rows must have one length, and `lanes` four times that, rounded up to whole vectors.
+/// The rows must have one length, and `lanes` twice that, rounded up to whole vectors.
 #[target_feature(enable = "avx2")]
-unsafe fn deinterleave_quad(lanes: &[u8], rows: &mut [&mut [u8]]) {
+unsafe fn deinterleave_pair(lanes: &[u8], rows: &mut [&mut [u8]]) {
     let len = rows[0].len();
-    let mut order = [0_u8; VECTOR_BYTES];
-    for (byte, order) in order.iter_mut().enumerate() {
-        *order = (byte % 4 * 4 + SLOTS[byte % 16 / 4]) as u8;
-    }
-    // SAFETY: the array has 32 bytes.
-    let order = unsafe { _mm256_loadu_si256(order.as_ptr().cast()) };
     for at in (0..len).step_by(LANES) {
         // SAFETY: by the caller.
-        let quads = unsafe { _mm256_loadu_si256(lanes.as_ptr().add(4 * at).cast()) };
-        let quads = _mm256_shuffle_epi8(quads, order);
-        let whole = _mm256_permutevar8x32_epi32(quads, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        let pairs = unsafe { load(lanes.as_ptr().add(2 * at)) };
+        let first = _mm256_and_si256(pairs, _mm256_set1_epi16(0xff));
+        let whole = _mm256_packus_epi16(first, _mm256_srli_epi16::<8>(pairs));
+        let whole = _mm256_permute4x64_epi64::<0b11_01_10_00>(whole);
         let mut bytes = [0_u8; VECTOR_BYTES];
         // SAFETY: the array has 32 bytes.
         unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), whole) };

@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use super::super::coefficients::Coefficients;
 use super::super::kernels::{CHUNK_QUADS, Chunk, Rows};
-use super::super::windows::SLOTS;
 use super::{VECTOR_BYTES, check, combine_all, narrow_lanes, planes, weighted_few};
 
 /// Output values of a block: the 32-bit lanes of a vector.
@@ -67,7 +66,7 @@ pub fn blocks(coefficients: &Coefficients, channels: usize, row_bytes: usize) ->
         let start = lanes.iter().map(|lane| lane.0).min()?.min(last_start);
         let mut positions = [0; VECTOR_BYTES];
         for (lane, positions) in lanes.iter().zip(positions.chunks_exact_mut(4)) {
-            for (position, sample) in positions.iter_mut().zip(SLOTS) {
+            for (sample, position) in positions.iter_mut().enumerate() {
                 let at = lane.0 - start + sample * channels;
                 if at >= VECTOR_BYTES {
                     return None;
@@ -116,7 +115,7 @@ pub fn horizontal(
     assert!(values.start % LANES == 0, "strips begin with a whole block");
     assert!(source.row_bytes >= table.row_bytes, "the weights are for longer rows");
     let blocks = values.start / LANES..values.end.div_ceil(LANES);
-    assert!(chunk.quads.len() >= CHUNK_QUADS * chunk.stride && blocks.len() * VECTOR_BYTES <= chunk.stride);
+    assert!(chunk.groups.len() >= CHUNK_QUADS * chunk.stride && blocks.len() * VECTOR_BYTES <= chunk.stride);
     let rows: [&[u8]; 4 * CHUNK_QUADS] = std::array::from_fn(|row| source.tail_from(first_row + row));
     let next = std::array::from_fn(|row| source.tail_from(first_row + 4 * CHUNK_QUADS + row).as_ptr());
     let chunks = Chunks { rows, next };
@@ -187,7 +186,7 @@ unsafe fn few<const GROUPS: usize>(table: &Blocks, blocks: Range<usize>, source:
             let bytes = _mm512_shuffle_epi8(narrow_lanes(sums), order);
             // SAFETY: by the caller.
             unsafe {
-                let to = chunk.quads.as_mut_ptr().add(quad * chunk.stride + index * VECTOR_BYTES);
+                let to = chunk.groups.as_mut_ptr().add(quad * chunk.stride + index * VECTOR_BYTES);
                 _mm512_storeu_si512(to.cast(), bytes);
             }
         }
@@ -223,7 +222,7 @@ unsafe fn many(table: &Blocks, blocks: Range<usize>, source: &Chunks, chunk: Chu
             let bytes = _mm512_shuffle_epi8(narrow_lanes(combine_all(sums)), order);
             // SAFETY: by the caller.
             unsafe {
-                let to = chunk.quads.as_mut_ptr().add(quad * chunk.stride + index * VECTOR_BYTES);
+                let to = chunk.groups.as_mut_ptr().add(quad * chunk.stride + index * VECTOR_BYTES);
                 _mm512_storeu_si512(to.cast(), bytes);
             }
         }
@@ -236,7 +235,7 @@ unsafe fn many(table: &Blocks, blocks: Range<usize>, source: &Chunks, chunk: Chu
 fn row_order() -> __m512i {
     let mut order = [0_u8; VECTOR_BYTES];
     for (byte, order) in order.iter_mut().enumerate() {
-        *order = (SLOTS[byte % 4] * 4 + byte % 16 / 4) as u8;
+        *order = (byte % 4 * 4 + byte % 16 / 4) as u8;
     }
     load(&order)
 }

@@ -5,9 +5,8 @@ use std::arch::aarch64::*;
 use std::ops::Range;
 
 use super::super::kernels::{CHUNK_QUADS, Chunk, Rows};
-use super::super::tiles::{COLUMN_BYTES, Tiles, span};
-use super::super::windows::SLOTS;
-use super::{VECTOR_BYTES, load, weighted};
+use super::super::tiles::Tiles;
+use super::{COLUMN_BYTES, VECTOR_BYTES, load, weighted};
 
 /// Resamples a chunk of rows along x, for output pixels `pixels`, into quads of rows.
 pub fn horizontal(
@@ -19,7 +18,7 @@ pub fn horizontal(
     scratch: &mut [u8],
     chunk: Chunk,
 ) {
-    assert!(chunk.quads.len() >= CHUNK_QUADS * chunk.stride && pixels.end <= tiles.windows.windows.len());
+    assert!(chunk.groups.len() >= CHUNK_QUADS * chunk.stride && pixels.end <= tiles.windows.windows.len());
     assert!(pixels.len() * channels * 4 <= chunk.stride);
     // SAFETY: aarch64 has NEON.
     unsafe {
@@ -41,13 +40,14 @@ fn run<const CHANNELS: usize>(
     chunk: Chunk,
 ) {
     let table = &tiles.windows;
-    for (tile, windows) in table.windows[pixels].chunks(tiles.tile_pixels).enumerate() {
-        let (first, end) = span(windows);
+    for (tile, windows) in table.windows[pixels.clone()].chunks(tiles.tile_pixels).enumerate() {
+        let start = pixels.start + tile * tiles.tile_pixels;
+        let Range { start: first, end } = table.span(&(start..start + windows.len()));
         transpose::<CHANNELS>(source, first_row, first, end, scratch);
         for (index, window) in windows.iter().enumerate() {
             let (lanes, stride) = (table.lanes(window), CHANNELS * COLUMN_BYTES);
             let column = (window.first - first) * stride;
-            let columns = &scratch[column..column + window.quads * stride];
+            let columns = &scratch[column..column + window.groups * stride];
             for channel in 0..CHANNELS {
                 // SAFETY: each channel's run of columns, CHANNELS apart, lies within `columns`.
                 let values = unsafe { weighted(columns.as_ptr().add(channel * COLUMN_BYTES), stride, lanes) };
@@ -57,15 +57,14 @@ fn run<const CHANNELS: usize>(
                 let value = (tile * tiles.tile_pixels + index) * CHANNELS + channel;
                 for (quad, rows) in rows.chunks_exact(4).enumerate() {
                     let at = quad * chunk.stride + 4 * value;
-                    chunk.quads[at..at + 4].copy_from_slice(rows);
+                    chunk.groups[at..at + 4].copy_from_slice(rows);
                 }
             }
         }
     }
 }
 
-// Source pixels `4 * first .. 4 * end` of every row of the chunk become columns. Rows stand in the order of SLOTS, so
-// that what comes out of a column is four lanes of quads.
+// Source pixels `4 * first .. 4 * end` of every row of the chunk become columns.
 #[target_feature(enable = "neon")]
 fn transpose<const CHANNELS: usize>(
     source: &Rows,
@@ -76,11 +75,11 @@ fn transpose<const CHANNELS: usize>(
 ) {
     let mut order = [0xff_u8; VECTOR_BYTES];
     for (byte, order) in order[..4 * CHANNELS].iter_mut().enumerate() {
-        *order = (SLOTS[byte % 4] * CHANNELS + byte / 4) as u8;
+        *order = (byte % 4 * CHANNELS + byte / 4) as u8;
     }
     let order = load(&order);
     for place in 0..4 * CHUNK_QUADS {
-        let row = source.tail_from(first_row + place / 4 * 4 + SLOTS[place % 4]);
+        let row = source.tail_from(first_row + place);
         for quad in first..end {
             let offset = quad * 4 * CHANNELS;
             let pixels = vqtbl1q_u8(load(row.get(offset..).unwrap_or(&[])), order);

@@ -1,0 +1,99 @@
+//! The vertical pass: rows of pairs are widened a block of columns at a time, for all output rows that are due.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use super::super::kernels::{CHUNK_ROWS, Outputs, Ring};
+use super::super::windows::Windows;
+use super::{COLUMN_BYTES, LANES, VECTOR_BYTES, check, load, store_column, weighted};
+
+/// What the columns of a block may take, so that they stay in the L1 cache.
+const BLOCK_BYTES: usize = 24 << 10;
+
+/// Bytes of scratch memory that [`vertical`] needs.
+pub fn scratch_bytes(table: &Windows) -> usize {
+    // What any one call finds in the ring: a window, and a chunk that has completed it.
+    let most_groups = table.most_groups() + CHUNK_ROWS / table.group_len;
+    BLOCK_BYTES.max(2 * most_groups * COLUMN_BYTES)
+}
+
+/// Resamples along y: output rows `rows` from the pairs of rows in the ring.
+pub fn vertical(table: &Windows, rows: Range<usize>, ring: &Ring, scratch: &mut [u8], out: &mut Outputs) {
+    check();
+    let Range { start: first, end } = table.span(&rows);
+    let windows = &table.windows[rows];
+    let columns = out.values.len().next_multiple_of(2 * LANES) / LANES;
+    let pairs = &ring.groups[(first - ring.first) * ring.stride..(end - ring.first) * ring.stride];
+    assert!(columns * VECTOR_BYTES <= ring.stride && pairs.len() == (end - first) * ring.stride);
+    // An even number, for two columns fill a vector of output.
+    let block_columns = ((BLOCK_BYTES / ((end - first) * COLUMN_BYTES)) & !1).clamp(2, columns);
+    assert!(scratch.len() >= (end - first) * block_columns * COLUMN_BYTES);
+    let stride = block_columns * COLUMN_BYTES;
+    for block in (0..columns).step_by(block_columns) {
+        let block_len = block_columns.min(columns - block);
+        for (pairs, to) in pairs.chunks_exact(ring.stride).zip(scratch.chunks_exact_mut(stride)) {
+            // SAFETY: AVX2 was checked; a row of pairs holds all columns, and `to` a block of them.
+            unsafe { widen(&pairs[block * VECTOR_BYTES..], block_len, to) };
+        }
+        for (index, window) in windows.iter().enumerate() {
+            let lanes = table.lanes::<2>(window);
+            let columns = &scratch[(window.first - first) * stride..][..window.groups * stride];
+            let values = &mut out.row(index)[block * LANES..];
+            let len = values.len().min(block_len * LANES);
+            // SAFETY: AVX2 was checked, and `columns` holds a block for each group.
+            unsafe { row(lanes, columns, stride, &mut values[..len]) };
+        }
+    }
+}
+
+/// # Safety
+/// `pairs` must have as many vectors, and `to` room for as many columns, as `columns`.
+#[target_feature(enable = "avx2")]
+unsafe fn widen(pairs: &[u8], columns: usize, to: &mut [u8]) {
+    for column in 0..columns {
+        // SAFETY: by the caller.
+        unsafe {
+            let pairs = load(pairs.as_ptr().add(column * VECTOR_BYTES));
+            store_column(pairs, to.as_mut_ptr().add(column * COLUMN_BYTES));
+        }
+    }
+}
+
+/// Of known lengths the loops over groups are unrolled.
+///
+/// # Safety
+/// As [`row_of`].
+#[target_feature(enable = "avx2")]
+unsafe fn row(lanes: &[[i32; 2]], columns: &[u8], stride: usize, out: &mut [u8]) {
+    // SAFETY: by the caller.
+    unsafe {
+        match *lanes {
+            [a, b] => row_of(&[a, b], columns, stride, out),
+            [a, b, c] => row_of(&[a, b, c], columns, stride, out),
+            [a, b, c, d] => row_of(&[a, b, c, d], columns, stride, out),
+            _ => row_of(lanes, columns, stride, out),
+        }
+    }
+}
+
+/// # Safety
+/// `columns` must hold `lanes.len()` groups, `stride` bytes apart, of as many columns as whole vectors of `out` take.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn row_of(lanes: &[[i32; 2]], columns: &[u8], stride: usize, out: &mut [u8]) {
+    for (index, out) in out.chunks_mut(VECTOR_BYTES).enumerate() {
+        // SAFETY: by the caller.
+        let [a, b] = unsafe { weighted::<2>(columns.as_ptr().add(index * 2 * COLUMN_BYTES), stride, lanes) };
+        let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(a, b));
+        if out.len() == VECTOR_BYTES {
+            // SAFETY: `out` has 32 bytes.
+            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), bytes) };
+        } else {
+            let mut last = [0_u8; VECTOR_BYTES];
+            // SAFETY: the array has 32 bytes.
+            unsafe { _mm256_storeu_si256(last.as_mut_ptr().cast(), bytes) };
+            out.copy_from_slice(&last[..out.len()]);
+        }
+    }
+}
