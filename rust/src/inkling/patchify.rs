@@ -15,7 +15,8 @@ const SMALLEST_PIECE_BYTES: usize = 512 << 10;
 // From here on an output is streamed past the cache. It would not stay in one core's cache anyway, and the next
 // step (the copy into the object store, say) reads it once.
 const SMALLEST_STREAMED_BYTES: usize = 2 << 20;
-// A patch is staged in the innermost cache before it is streamed.
+// A patch is staged in the innermost cache: its lines are short, and a run of all their bytes becomes values in
+// whole cache lines.
 const LARGEST_STAGED_BYTES: usize = 24 << 10;
 
 /// `(rows, columns)` of Inkling's grid: one extra column, also where the width is whole patches.
@@ -84,22 +85,11 @@ impl Image<'_> {
         let padding = normaliser.of_scaled(PADDING_SCALED).map(T::from_f32);
         let row_len = self.columns * self.patch_px * self.patch_px * 3;
         let rows = SMALLEST_PIECE_BYTES.div_ceil(row_len * size_of::<T>());
-        let patch_len = self.patch_px * self.patch_px * 3;
-        let is_streamed =
-            size_of_val(out) >= SMALLEST_STREAMED_BYTES && patch_len * size_of::<T>() <= LARGEST_STAGED_BYTES;
-        let stage = || {
-            let streamer = Streamer::for_level(self.level).filter(|_| is_streamed)?;
-            Some((vec![T::zeroed(); patch_len], streamer))
-        };
-        let write = |stage: &mut Option<(Vec<T>, Streamer)>, row: usize, out: &mut [T]| {
-            for (column, out) in out.chunks_exact_mut(patch_len).enumerate() {
-                match stage {
-                    None => self.write_patch(normaliser, padding, row, column, out),
-                    Some((staged, streamer)) => {
-                        self.write_patch(normaliser, padding, row, column, staged);
-                        streamer.copy(bytemuck::cast_slice(staged), bytemuck::cast_slice_mut(out));
-                    }
-                }
+        let is_streamed = size_of_val(out) >= SMALLEST_STREAMED_BYTES;
+        let stage = || Stage::new(self, is_streamed);
+        let write = |stage: &mut Stage<T>, row: usize, out: &mut [T]| {
+            for (column, out) in out.chunks_exact_mut(self.patch_len()).enumerate() {
+                self.write_patch(normaliser, padding, (row, column), stage, out);
             }
         };
         if out.len() <= rows * row_len {
@@ -113,12 +103,16 @@ impl Image<'_> {
             .for_each_init(stage, |stage, (row, out)| write(stage, row, out));
     }
 
+    fn patch_len(&self) -> usize {
+        self.patch_px * self.patch_px * 3
+    }
+
     fn write_patch<T: Normalised>(
         &self,
         normaliser: &Normaliser,
         padding: [T; 3],
-        row: usize,
-        column: usize,
+        (row, column): (usize, usize),
+        stage: &mut Stage<T>,
         patch: &mut [T],
     ) {
         let Self { pixels, width, height, patch_px, level, .. } = *self;
@@ -126,16 +120,66 @@ impl Image<'_> {
         let (top, left) = (row * patch_px, column * patch_px);
         let count = patch_px.min(height - top);
         let len = patch_px.min(width - left) * 3;
-        if len > 0 {
-            let bytes = &pixels[top * stride + left * 3..];
-            T::normalize_lines(normaliser, level, Lines { bytes, stride, len, count }, patch, run);
+        let bytes = if len > 0 { &pixels[top * stride + left * 3..] } else { &[] };
+        let lines = Lines { bytes, stride, len, count };
+        let streamer = stage.streamer.as_ref();
+        if lines.len * lines.count == patch.len() && !stage.packed.is_empty() {
+            lines.pack(level, &mut stage.packed);
+            let (bytes, len) = (&stage.packed[..], patch.len());
+            let line = Lines { bytes, stride: len, len, count: 1 };
+            T::normalize_lines(normaliser, level, line, patch, len, streamer);
+            return;
         }
-        let (inside, below) = patch.split_at_mut(run * count);
-        if len < run {
-            inside.chunks_exact_mut(run).for_each(|line| fill(&mut line[len..], padding));
+        match streamer.zip(stage.padded.as_deref_mut()) {
+            None => write_padded(normaliser, level, padding, lines, run, patch),
+            Some((streamer, padded)) => {
+                write_padded(normaliser, level, padding, lines, run, padded);
+                streamer.copy(bytemuck::cast_slice(padded), bytemuck::cast_slice_mut(patch));
+            }
         }
-        fill(below, padding);
     }
+}
+
+// Where the lines of a patch come together. Made once for many patches.
+struct Stage<T> {
+    // The bytes of a whole patch, or none if that is too large.
+    packed: Vec<u8>,
+    // The values of a patch with padding, before they are streamed.
+    padded: Option<Vec<T>>,
+    streamer: Option<Streamer>,
+}
+
+impl<T: Normalised> Stage<T> {
+    fn new(image: &Image<'_>, is_streamed: bool) -> Self {
+        let len = image.patch_len();
+        let fits = len * size_of::<T>() <= LARGEST_STAGED_BYTES;
+        let streamer = Streamer::for_level(image.level).filter(|_| is_streamed && fits);
+        Self {
+            packed: vec![0; if fits { len } else { 0 }],
+            padded: streamer.is_some().then(|| vec![T::zeroed(); len]),
+            streamer,
+        }
+    }
+}
+
+// A patch whose lines may be shorter or fewer than it has room for.
+fn write_padded<T: Normalised>(
+    normaliser: &Normaliser,
+    level: Level,
+    padding: [T; 3],
+    lines: Lines<'_>,
+    run: usize,
+    patch: &mut [T],
+) {
+    let Lines { len, count, .. } = lines;
+    if len > 0 {
+        T::normalize_lines(normaliser, level, lines, patch, run, None);
+    }
+    let (inside, below) = patch.split_at_mut(run * count);
+    if len < run {
+        inside.chunks_exact_mut(run).for_each(|line| fill(&mut line[len..], padding));
+    }
+    fill(below, padding);
 }
 
 // Doubles what is filled already, so that it runs at the speed of a copy.
@@ -184,7 +228,7 @@ mod tests {
         let normaliser = Normaliser::new([0.48, 0.45, 0.4], [0.26, 0.27, 0.28]);
         // The last is large enough to be split over threads and streamed, from an unaligned start too.
         for (width, height, patch_px) in
-            [(1, 1, 1), (7, 5, 3), (40, 40, 40), (41, 39, 14), (30, 200, 64), (901, 1003, 40)]
+            [(1, 1, 1), (7, 5, 3), (40, 40, 40), (41, 39, 14), (30, 200, 64), (96, 97, 96), (901, 1003, 40)]
         {
             let pixels: Vec<u8> = (0..width * height * 3)
                 .map(|at: usize| (at.wrapping_mul(2_654_435_761) >> 9) as u8)

@@ -7,19 +7,22 @@
 use std::arch::x86_64::*;
 
 use super::scalar::look_up_line;
-use super::{Affine, Lines, Normaliser};
+use super::{Affine, Lanes, Lines, Normaliser, lanes};
 
 const BF16_BLOCK: usize = 16;
 const F32_BLOCK: usize = 8;
 
-// `step` values lie from lane to lane; vector `first` has channel `first` in lane 0.
+// Half of each array: 8 lanes.
 #[target_feature(enable = "avx2")]
-fn vectors(values: [f32; 3], step: usize) -> [__m256; 3] {
-    std::array::from_fn(|first| {
-        let lanes: [f32; 8] = std::array::from_fn(|lane| values[(first + lane * step) % 3]);
-        // SAFETY: the array is the 32 bytes of the load.
-        unsafe { _mm256_loadu_ps(lanes.as_ptr()) }
-    })
+fn vectors(lanes: &Lanes) -> [__m256; 3] {
+    // SAFETY: each array has more than the 32 bytes of the load.
+    lanes.each_ref().map(|lanes| unsafe { _mm256_loadu_ps(lanes.as_ptr()) })
+}
+
+/// [`Lines::pack`] in the widest moves.
+#[target_feature(enable = "avx2")]
+pub(super) fn pack(lines: Lines<'_>, packed: &mut [u8]) {
+    lines.pack_blocks::<32>(packed);
 }
 
 // Writes `block(first channel, bytes)` for all of a line, `$len` values each. Three blocks are whole pixels, so
@@ -56,12 +59,19 @@ macro_rules! line {
     }};
 }
 
+/// Whether a block can be stored past the cache: an aligned vector.
+#[inline]
+fn is_aligned<T>(out: &[T]) -> bool {
+    (out.as_ptr() as usize).is_multiple_of(size_of::<__m256i>())
+}
+
 /// Writes 16 bytes as bfloat16, given what becomes of even and odd values as floats.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn bf16_block(
     bytes: &[u8; BF16_BLOCK],
     out: &mut [u16; BF16_BLOCK],
+    past_cache: bool,
     bits: impl FnOnce(__m256, __m256) -> (__m256i, __m256i),
 ) {
     // SAFETY: the load reads the 16 bytes of the array.
@@ -71,23 +81,30 @@ fn bf16_block(
     let (even, odd) = bits(even, odd);
     let values = _mm256_blend_epi16::<0b1010_1010>(_mm256_srli_epi32::<16>(even), odd);
     // SAFETY: the store writes the 16 values of the array.
-    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), values) };
+    unsafe {
+        if past_cache && is_aligned(out) {
+            _mm256_stream_si256(out.as_mut_ptr().cast(), values);
+        } else {
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), values);
+        }
+    }
 }
 
 /// One fused multiply-add, rounded half up.
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn fused_bf16(
-    affine: Affine,
+    affine: &Affine,
     table: &[[u16; 256]; 3],
     lines: Lines<'_>,
     out: &mut [u16],
     out_stride: usize,
+    past_cache: bool,
 ) {
-    let (scale, offset) = (vectors(affine.scale, 2), vectors(affine.offset, 2));
+    let (scale, offset) = (vectors(&affine.scale_lanes), vectors(&affine.offset_lanes));
     let half = _mm256_set1_epi32(0x8000);
     let block = |channel: usize, bytes: &[u8; BF16_BLOCK], out: &mut [u16; BF16_BLOCK]| {
         let next = (channel + 1) % 3;
-        bf16_block(bytes, out, |even, odd| {
+        bf16_block(bytes, out, past_cache, |even, odd| {
             let even = _mm256_castps_si256(_mm256_fmadd_ps(even, scale[channel], offset[channel]));
             let odd = _mm256_castps_si256(_mm256_fmadd_ps(odd, scale[next], offset[next]));
             (_mm256_add_epi32(even, half), _mm256_add_epi32(odd, half))
@@ -109,8 +126,8 @@ impl Exact {
     fn new(normaliser: &Normaliser, step: usize) -> Self {
         Self {
             reciprocal: _mm256_set1_ps(1.0 / 255.0),
-            mean: vectors(normaliser.mean, step),
-            std: vectors(normaliser.std, step),
+            mean: vectors(&lanes(normaliser.mean, step)),
+            std: vectors(&lanes(normaliser.std, step)),
         }
     }
 
@@ -124,7 +141,13 @@ impl Exact {
 
 /// The reference's operations, rounded to nearest even.
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn exact_bf16(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [u16], out_stride: usize) {
+pub(super) fn exact_bf16(
+    normaliser: &Normaliser,
+    lines: Lines<'_>,
+    out: &mut [u16],
+    out_stride: usize,
+    past_cache: bool,
+) {
     let exact = Exact::new(normaliser, 2);
     let round = |value: __m256| {
         let bits = _mm256_castps_si256(value);
@@ -132,7 +155,7 @@ pub(super) fn exact_bf16(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [u
         _mm256_add_epi32(bits, _mm256_add_epi32(last, _mm256_set1_epi32(0x7fff)))
     };
     let block = |channel: usize, bytes: &[u8; BF16_BLOCK], out: &mut [u16; BF16_BLOCK]| {
-        bf16_block(bytes, out, |even, odd| {
+        bf16_block(bytes, out, past_cache, |even, odd| {
             let even = exact.normalize(channel, even);
             let odd = exact.normalize((channel + 1) % 3, odd);
             (round(even), round(odd))
@@ -145,14 +168,26 @@ pub(super) fn exact_bf16(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [u
 
 /// The reference's operations.
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn exact_f32(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [f32], out_stride: usize) {
+pub(super) fn exact_f32(
+    normaliser: &Normaliser,
+    lines: Lines<'_>,
+    out: &mut [f32],
+    out_stride: usize,
+    past_cache: bool,
+) {
     let exact = Exact::new(normaliser, 1);
     let block = |channel: usize, bytes: &[u8; F32_BLOCK], out: &mut [f32; F32_BLOCK]| {
         // SAFETY: the load reads the 8 bytes of the array.
         let bytes = unsafe { _mm_loadl_epi64(bytes.as_ptr().cast()) };
         let values = exact.normalize(channel, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
         // SAFETY: the store writes the 8 values of the array.
-        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), values) };
+        unsafe {
+            if past_cache && is_aligned(out) {
+                _mm256_stream_ps(out.as_mut_ptr(), values);
+            } else {
+                _mm256_storeu_ps(out.as_mut_ptr(), values);
+            }
+        }
     };
     for (bytes, out) in lines.zip(out, out_stride) {
         line!(bytes, out, F32_BLOCK, [0, 2, 1], &normaliser.float, block);

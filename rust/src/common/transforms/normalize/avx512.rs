@@ -8,21 +8,22 @@
 
 use std::arch::x86_64::*;
 
-use super::{Affine, Lines, Normaliser};
+use super::{Affine, Lanes, Lines, Normaliser, lanes};
 
 const BF16_BLOCK: usize = 32;
 const F32_BLOCK: usize = 16;
 const ODD_WORDS: __mmask32 = 0xaaaa_aaaa;
 
-// `step` values lie from lane to lane; vector `first` has channel `first` in lane 0.
-fn by_channel(values: [f32; 3], step: usize) -> [[f32; 16]; 3] {
-    std::array::from_fn(|first| std::array::from_fn(|lane| values[(first + lane * step) % 3]))
+#[target_feature(enable = "avx512f")]
+fn vectors(lanes: &Lanes) -> [__m512; 3] {
+    // SAFETY: each array is the 64 bytes of one load.
+    lanes.each_ref().map(|lanes| unsafe { _mm512_loadu_ps(lanes.as_ptr()) })
 }
 
-#[target_feature(enable = "avx512f")]
-fn vectors(values: [f32; 3], step: usize) -> [__m512; 3] {
-    // SAFETY: each array is the 64 bytes of one load.
-    by_channel(values, step).map(|lanes| unsafe { _mm512_loadu_ps(lanes.as_ptr()) })
+/// [`Lines::pack`] in the widest moves.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(super) fn pack(lines: Lines<'_>, packed: &mut [u8]) {
+    lines.pack_blocks::<64>(packed);
 }
 
 // Writes `block(first channel, bytes)` for all of a line, `$len` values each, the last masked. Three blocks are
@@ -48,10 +49,22 @@ macro_rules! line {
     }};
 }
 
+/// Whether a block can be stored past the cache: all of a cache line, no more and no less.
+#[inline]
+fn is_cache_line<T>(out: &[T], len: usize) -> bool {
+    len * size_of::<T>() == size_of::<__m512i>()
+        && (out.as_ptr() as usize).is_multiple_of(size_of::<__m512i>())
+}
+
 /// Writes up to 32 bytes as bfloat16, given what becomes of even and odd values as floats.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 #[inline]
-fn bf16_block(bytes: &[u8], out: &mut [u16], bits: impl FnOnce(__m512, __m512) -> (__m512i, __m512i)) {
+fn bf16_block(
+    bytes: &[u8],
+    out: &mut [u16],
+    past_cache: bool,
+    bits: impl FnOnce(__m512, __m512) -> (__m512i, __m512i),
+) {
     let len = bytes.len().min(out.len()).min(BF16_BLOCK);
     let mask: __mmask32 = ((1_u64 << len) - 1) as u32;
     // SAFETY: the mask keeps the load to `len` bytes, which the slice holds.
@@ -61,18 +74,30 @@ fn bf16_block(bytes: &[u8], out: &mut [u16], bits: impl FnOnce(__m512, __m512) -
     let odd = _mm512_cvtepi32_ps(_mm512_srli_epi32::<8>(pairs));
     let (even, odd) = bits(even, odd);
     let values = _mm512_mask_blend_epi16(ODD_WORDS, _mm512_srli_epi32::<16>(even), odd);
-    // SAFETY: the mask keeps the store to `len` values, which the slice holds.
-    unsafe { _mm512_mask_storeu_epi16(out.as_mut_ptr().cast(), mask, values) };
+    // SAFETY: the mask keeps the store to `len` values, which the slice holds; a cache line is all of a vector.
+    unsafe {
+        if past_cache && is_cache_line(out, len) {
+            _mm512_stream_si512(out.as_mut_ptr().cast(), values);
+        } else {
+            _mm512_mask_storeu_epi16(out.as_mut_ptr().cast(), mask, values);
+        }
+    }
 }
 
 /// One fused multiply-add, rounded half up.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-pub(super) fn fused_bf16(affine: Affine, lines: Lines<'_>, out: &mut [u16], out_stride: usize) {
-    let (scale, offset) = (vectors(affine.scale, 2), vectors(affine.offset, 2));
+pub(super) fn fused_bf16(
+    affine: &Affine,
+    lines: Lines<'_>,
+    out: &mut [u16],
+    out_stride: usize,
+    past_cache: bool,
+) {
+    let (scale, offset) = (vectors(&affine.scale_lanes), vectors(&affine.offset_lanes));
     let half = _mm512_set1_epi32(0x8000);
     let block = |channel: usize, bytes: &[u8], out: &mut [u16]| {
         let next = (channel + 1) % 3;
-        bf16_block(bytes, out, |even, odd| {
+        bf16_block(bytes, out, past_cache, |even, odd| {
             let even = _mm512_castps_si512(_mm512_fmadd_ps(even, scale[channel], offset[channel]));
             let odd = _mm512_castps_si512(_mm512_fmadd_ps(odd, scale[next], offset[next]));
             (_mm512_add_epi32(even, half), _mm512_add_epi32(odd, half))
@@ -94,8 +119,8 @@ impl Exact {
     fn new(normaliser: &Normaliser, step: usize) -> Self {
         Self {
             reciprocal: _mm512_set1_ps(1.0 / 255.0),
-            mean: vectors(normaliser.mean, step),
-            std: vectors(normaliser.std, step),
+            mean: vectors(&lanes(normaliser.mean, step)),
+            std: vectors(&lanes(normaliser.std, step)),
         }
     }
 
@@ -109,7 +134,13 @@ impl Exact {
 
 /// The reference's operations, rounded to nearest even.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-pub(super) fn exact_bf16(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [u16], out_stride: usize) {
+pub(super) fn exact_bf16(
+    normaliser: &Normaliser,
+    lines: Lines<'_>,
+    out: &mut [u16],
+    out_stride: usize,
+    past_cache: bool,
+) {
     let exact = Exact::new(normaliser, 2);
     let round = |value: __m512| {
         let bits = _mm512_castps_si512(value);
@@ -117,7 +148,7 @@ pub(super) fn exact_bf16(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [u
         _mm512_add_epi32(bits, _mm512_add_epi32(last, _mm512_set1_epi32(0x7fff)))
     };
     let block = |channel: usize, bytes: &[u8], out: &mut [u16]| {
-        bf16_block(bytes, out, |even, odd| {
+        bf16_block(bytes, out, past_cache, |even, odd| {
             let even = exact.normalize(channel, even);
             let odd = exact.normalize((channel + 1) % 3, odd);
             (round(even), round(odd))
@@ -130,16 +161,27 @@ pub(super) fn exact_bf16(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [u
 
 /// The reference's operations.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-pub(super) fn exact_f32(normaliser: &Normaliser, lines: Lines<'_>, out: &mut [f32], out_stride: usize) {
+pub(super) fn exact_f32(
+    normaliser: &Normaliser,
+    lines: Lines<'_>,
+    out: &mut [f32],
+    out_stride: usize,
+    past_cache: bool,
+) {
     let exact = Exact::new(normaliser, 1);
     let block = |channel: usize, bytes: &[u8], out: &mut [f32]| {
         let len = bytes.len().min(out.len()).min(F32_BLOCK);
         let mask: __mmask16 = ((1_u32 << len) - 1) as u16;
-        // SAFETY: the mask keeps the load to `len` bytes and the store to `len` values, which the slices hold.
+        // SAFETY: the mask keeps the load to `len` bytes and the store to `len` values, which the slices hold; a
+        // cache line is all of a vector.
         unsafe {
             let block = _mm_maskz_loadu_epi8(mask, bytes.as_ptr().cast());
-            let values = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(block));
-            _mm512_mask_storeu_ps(out.as_mut_ptr(), mask, exact.normalize(channel, values));
+            let values = exact.normalize(channel, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(block)));
+            if past_cache && is_cache_line(out, len) {
+                _mm512_stream_ps(out.as_mut_ptr(), values);
+            } else {
+                _mm512_mask_storeu_ps(out.as_mut_ptr(), mask, values);
+            }
         }
     };
     for (bytes, out) in lines.zip(out, out_stride) {

@@ -15,12 +15,26 @@ mod scalar;
 use super::{normalize_scaled, normalize_table};
 use crate::common::bf16::f32_to_bf16;
 use crate::common::simd::Level;
+use crate::common::streaming::Streamer;
 
 /// `value * scale + offset` by channel, rounded once; then half up to bfloat16, which the proof covers too.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "NEON reads the three values"))]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "x86-64 reads the lanes"))]
 struct Affine {
     scale: [f32; 3],
     offset: [f32; 3],
+    // Of every second value, as the kernels that take even and odd values apart load them.
+    scale_lanes: Lanes,
+    offset_lanes: Lanes,
+}
+
+/// One vector for each channel that its first lane may hold.
+type Lanes = [[f32; 16]; 3];
+
+// `step` values lie from lane to lane; vector `first` has channel `first` in lane 0.
+fn lanes(values: [f32; 3], step: usize) -> Lanes {
+    std::array::from_fn(|first| std::array::from_fn(|lane| values[(first + lane * step) % 3]))
 }
 
 /// The constants of a normalisation, and what follows from them.
@@ -55,7 +69,7 @@ impl Normaliser {
 // The straightforward constants miss a rounding boundary for some means and deviations; a neighbour of them
 // then mostly does not.
 fn prove_fused(mean: [f32; 3], std: [f32; 3], expected: &[[u16; 256]; 3]) -> Option<Affine> {
-    let mut affine = Affine { scale: [0.0; 3], offset: [0.0; 3] };
+    let (mut scale_by_channel, mut offset_by_channel) = ([0.0; 3], [0.0; 3]);
     for channel in 0..3 {
         let (mean, std) = (f64::from(mean[channel]), f64::from(std[channel]));
         let scales = neighbours((1.0 / (255.0 * std)) as f32);
@@ -66,10 +80,15 @@ fn prove_fused(mean: [f32; 3], std: [f32; 3], expected: &[[u16; 256]; 3]) -> Opt
             .find(|&(scale, offset)| {
                 (0_u8..=255).zip(&expected[channel]).all(|(value, &bits)| fused(value, scale, offset) == bits)
             })?;
-        affine.scale[channel] = scale;
-        affine.offset[channel] = offset;
+        scale_by_channel[channel] = scale;
+        offset_by_channel[channel] = offset;
     }
-    Some(affine)
+    Some(Affine {
+        scale: scale_by_channel,
+        offset: offset_by_channel,
+        scale_lanes: lanes(scale_by_channel, 2),
+        offset_lanes: lanes(offset_by_channel, 2),
+    })
 }
 
 fn fused(value: u8, scale: f32, offset: f32) -> u16 {
@@ -95,6 +114,40 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
+    /// Writes the lines without gaps.
+    ///
+    /// # Panics
+    /// If the bytes or `packed` hold fewer lines.
+    #[allow(unsafe_code)]
+    pub fn pack(self, level: Level, packed: &mut [u8]) {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a level in force is one that the CPU has.
+            Level::Avx512 => unsafe { avx512::pack(self, packed) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Level::Avx2 => unsafe { avx2::pack(self, packed) },
+            _ => self.pack_blocks::<16>(packed),
+        }
+    }
+
+    // Copies of a known length are plain moves, of the widest vectors where this is compiled; of an unknown length,
+    // each would be a call.
+    #[inline(always)]
+    fn pack_blocks<const BLOCK: usize>(self, packed: &mut [u8]) {
+        let Self { bytes, stride, len, count } = self;
+        for (line, packed) in packed.chunks_exact_mut(len.max(1)).take(count).enumerate() {
+            let bytes = &bytes[line * stride..][..len];
+            match (bytes.last_chunk::<BLOCK>(), packed.last_chunk_mut::<BLOCK>()) {
+                (Some(block), Some(packed)) => *packed = *block,
+                _ => packed.copy_from_slice(bytes),
+            }
+            for (block, packed) in bytes.as_chunks::<BLOCK>().0.iter().zip(packed.as_chunks_mut().0) {
+                *packed = *block;
+            }
+        }
+    }
+
     // Each line beside its place in an output with a stride of its own.
     fn zip<'o, T>(
         self,
@@ -114,7 +167,8 @@ pub trait Normalised: bytemuck::Pod + Send + Sync {
     /// Rounds a normalised float.
     fn from_f32(value: f32) -> Self;
 
-    /// Writes normalised `lines` into `out`, where lines are `out_stride` elements apart.
+    /// Writes normalised `lines` into `out`, where lines are `out_stride` elements apart. With a `streamer`, what
+    /// lies in whole cache lines goes past the cache.
     ///
     /// # Panics
     /// If the bytes or `out` hold fewer lines.
@@ -124,6 +178,7 @@ pub trait Normalised: bytemuck::Pod + Send + Sync {
         lines: Lines<'_>,
         out: &mut [Self],
         out_stride: usize,
+        streamer: Option<&Streamer>,
     );
 }
 
@@ -134,28 +189,37 @@ impl Normalised for u16 {
     }
 
     #[allow(unsafe_code)]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "only x86-64 has streamers"))]
     fn normalize_lines(
         normaliser: &Normaliser,
         level: Level,
         lines: Lines<'_>,
         out: &mut [Self],
         out_stride: usize,
+        streamer: Option<&Streamer>,
     ) {
-        match (level, normaliser.fused) {
+        let past_cache = streamer.is_some();
+        match (level, &normaliser.fused) {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a level in force is one that the CPU has.
-            (Level::Avx512, Some(affine)) => unsafe { avx512::fused_bf16(affine, lines, out, out_stride) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
-            (Level::Avx512, None) => unsafe { avx512::exact_bf16(normaliser, lines, out, out_stride) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
-            (Level::Avx2, Some(affine)) => unsafe {
-                avx2::fused_bf16(affine, &normaliser.bf16, lines, out, out_stride);
+            (Level::Avx512, Some(affine)) => unsafe {
+                avx512::fused_bf16(affine, lines, out, out_stride, past_cache)
             },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            (Level::Avx2, None) => unsafe { avx2::exact_bf16(normaliser, lines, out, out_stride) },
+            (Level::Avx512, None) => unsafe {
+                avx512::exact_bf16(normaliser, lines, out, out_stride, past_cache)
+            },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            (Level::Avx2, Some(affine)) => unsafe {
+                avx2::fused_bf16(affine, &normaliser.bf16, lines, out, out_stride, past_cache);
+            },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            (Level::Avx2, None) => unsafe {
+                avx2::exact_bf16(normaliser, lines, out, out_stride, past_cache)
+            },
             #[cfg(target_arch = "aarch64")]
             (Level::Neon, Some(affine)) => {
                 neon::fused_bf16(affine, &normaliser.bf16, lines, out, out_stride);
@@ -171,20 +235,23 @@ impl Normalised for f32 {
     }
 
     #[allow(unsafe_code)]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "only x86-64 has streamers"))]
     fn normalize_lines(
         normaliser: &Normaliser,
         level: Level,
         lines: Lines<'_>,
         out: &mut [Self],
         out_stride: usize,
+        streamer: Option<&Streamer>,
     ) {
+        let past_cache = streamer.is_some();
         match level {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a level in force is one that the CPU has.
-            Level::Avx512 => unsafe { avx512::exact_f32(normaliser, lines, out, out_stride) },
+            Level::Avx512 => unsafe { avx512::exact_f32(normaliser, lines, out, out_stride, past_cache) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Level::Avx2 => unsafe { avx2::exact_f32(normaliser, lines, out, out_stride) },
+            Level::Avx2 => unsafe { avx2::exact_f32(normaliser, lines, out, out_stride, past_cache) },
             #[cfg(target_arch = "aarch64")]
             Level::Neon => neon::exact_f32(normaliser, lines, out, out_stride),
             _ => scalar::look_up(&normaliser.float, lines, out, out_stride),

@@ -33,7 +33,7 @@ fn widen(block: &[u8; BLOCK]) -> [float32x4_t; 4] {
 
 /// One fused multiply-add, rounded half up.
 pub(super) fn fused_bf16(
-    affine: Affine,
+    affine: &Affine,
     table: &[[u16; 256]; 3],
     lines: Lines<'_>,
     out: &mut [u16],

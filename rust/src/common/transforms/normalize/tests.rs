@@ -35,12 +35,20 @@ fn check<T: Normalised + std::fmt::Debug + PartialEq>(
     len: usize,
 ) {
     let count = 1 + random.below(4);
-    let (stride, out_stride) = (len + random.below(20), len + random.below(5));
+    let (stride, mut out_stride) = (len + random.below(20), len + random.below(5));
+    let streamer = Streamer::for_level(level).filter(|_| random.below(2) == 0);
+    // Streaming needs whole cache lines: so that it happens in some, their starts are aligned then.
+    let skew = if streamer.is_some() { random.below(2) } else { random.below(64) };
+    if streamer.is_some() {
+        out_stride = out_stride.next_multiple_of(64);
+    }
     let bytes: Vec<u8> = (0..(count - 1) * stride + len).map(|_| random.next() as u8).collect();
     let untouched = T::from_f32(77.0);
-    let mut out = vec![untouched; (count - 1) * out_stride + len];
+    let mut memory = vec![untouched; (count - 1) * out_stride + len + 128];
+    let start = memory.as_ptr().align_offset(64) + skew;
+    let out = &mut memory[start..][..(count - 1) * out_stride + len];
     let lines = Lines { bytes: &bytes, stride, len, count };
-    T::normalize_lines(normaliser, level, lines, &mut out, out_stride);
+    T::normalize_lines(normaliser, level, lines, out, out_stride, streamer.as_ref());
     for (at, &value) in out.iter().enumerate() {
         let (line, column) = (at / out_stride, at % out_stride);
         let want = if column < len {
@@ -50,6 +58,8 @@ fn check<T: Normalised + std::fmt::Debug + PartialEq>(
         };
         assert_eq!(value, want, "{level}, value {column} of line {line} of {len}");
     }
+    let end = start + (count - 1) * out_stride + len;
+    assert!(memory[..start].iter().chain(&memory[end..]).all(|&value| value == untouched));
 }
 
 #[test]
@@ -75,9 +85,9 @@ fn every_byte_of_every_channel_in_every_lane() {
     for level in Level::available() {
         let lines = Lines { bytes: &bytes, stride: 96, len: 96, count: 256 };
         let mut bf16 = vec![0_u16; bytes.len()];
-        u16::normalize_lines(&clip, level, lines, &mut bf16, 96);
+        u16::normalize_lines(&clip, level, lines, &mut bf16, 96, None);
         let mut float = vec![0_f32; bytes.len()];
-        f32::normalize_lines(&clip, level, lines, &mut float, 96);
+        f32::normalize_lines(&clip, level, lines, &mut float, 96, None);
         for (at, &byte) in bytes.iter().enumerate() {
             assert_eq!(bf16[at], expected::<u16>(CLIP_MEAN, CLIP_STD, byte, at % 3), "{level} {at}");
             assert_eq!(float[at], expected::<f32>(CLIP_MEAN, CLIP_STD, byte, at % 3), "{level} {at}");
@@ -116,4 +126,19 @@ fn a_proof_holds_on_every_level_for_any_constants() {
         }
     }
     assert!(fused > 150, "only {fused} of 200 random sets of constants are fused");
+}
+
+#[test]
+fn packed_lines_have_no_gaps() {
+    let mut random = Random(4);
+    for len in 1..300 {
+        let (count, stride) = (1 + random.below(4), len + random.below(20));
+        let bytes: Vec<u8> = (0..(count - 1) * stride + len).map(|_| random.next() as u8).collect();
+        let expected: Vec<u8> = bytes.chunks(stride).flat_map(|line| line[..len].to_vec()).collect();
+        for level in Level::available() {
+            let mut packed = vec![0; expected.len()];
+            Lines { bytes: &bytes, stride, len, count }.pack(level, &mut packed);
+            assert!(packed == expected, "{level}, {count} lines of {len}");
+        }
+    }
 }
