@@ -5,7 +5,6 @@
 
 use super::normalize::{CHANNELS, Normaliser};
 use super::parameters::{Backend, QwenVlParameters};
-use crate::common::bf16::f32_to_bf16;
 
 /// Constants of each channel.
 pub type PerChannel = [f32; CHANNELS];
@@ -13,8 +12,7 @@ pub type PerChannel = [f32; CHANNELS];
 /// Rescale, subtract and divide, each rounded as the reference rounds it, but without a division.
 ///
 /// `x = fma(byte, high, byte * low)` is the byte times a factor of more digits than one `f32` has;
-/// `n = x - mean`; `q = n * inverse` is the quotient but for its last bit, which `fma(fma(-q, std, n), inverse, q)`
-/// puts right.
+/// `n = x - mean`; `fma(n, inverse_high, n * inverse_low)` is the quotient, by a reciprocal of as many digits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steps {
     /// Upper part of the factor.
@@ -23,10 +21,10 @@ pub struct Steps {
     pub low: PerChannel,
     /// Subtracted.
     pub mean: PerChannel,
-    /// Divided by.
-    pub std: PerChannel,
-    /// `1 / std`.
-    pub inverse: PerChannel,
+    /// Upper part of the reciprocal of the deviation.
+    pub inverse_high: PerChannel,
+    /// What `inverse_high` lacks.
+    pub inverse_low: PerChannel,
 }
 
 /// `fma(byte, factor, offset)`: seldom exact in single precision, mostly so once rounded to bfloat16.
@@ -39,12 +37,19 @@ pub struct Line {
 }
 
 /// The ways that hold for a processor's parameters.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Arithmetic {
-    /// Gives the table of single precision, and so that of bfloat16 when rounded.
+    /// Gives the table of single precision.
     pub steps: Option<Steps>,
-    /// Gives the table of bfloat16 when rounded.
+    /// Gives the table of bfloat16 when rounded by [`nearest_bf16`].
     pub bf16_line: Option<Line>,
+    /// Does so too; only looked for where no line does.
+    pub bf16_steps: Option<Steps>,
+}
+
+/// The upper half of a value and half a unit: the nearest bfloat16, but where two are as near.
+pub fn nearest_bf16(value: f32) -> u16 {
+    (value.to_bits().wrapping_add(0x8000) >> 16) as u16
 }
 
 impl Arithmetic {
@@ -55,10 +60,16 @@ impl Arithmetic {
         let every = |holds: &dyn Fn(usize, usize) -> bool| {
             (0..CHANNELS).all(|channel| (0..256).all(|byte| holds(channel, byte)))
         };
-        let bits = |channel: usize, byte: usize| table.float[channel][byte].to_bits();
-        let steps_hold = every(&|c, byte| steps.value(c, byte as f32).to_bits() == bits(c, byte));
-        let line_holds = every(&|c, byte| f32_to_bf16(line.value(c, byte as f32)) == table.bf16[c][byte]);
-        Self { steps: steps_hold.then_some(steps), bf16_line: line_holds.then_some(line) }
+        let steps_hold =
+            every(&|c, byte| steps.value(c, byte as f32).to_bits() == table.float[c][byte].to_bits());
+        let line_holds = every(&|c, byte| nearest_bf16(line.value(c, byte as f32)) == table.bf16[c][byte]);
+        let bf16_steps_hold = !line_holds
+            && every(&|c, byte| nearest_bf16(steps.value(c, byte as f32)) == table.bf16[c][byte]);
+        Self {
+            steps: steps_hold.then_some(steps),
+            bf16_line: line_holds.then_some(line),
+            bf16_steps: bf16_steps_hold.then_some(steps),
+        }
     }
 }
 
@@ -79,16 +90,17 @@ impl Steps {
         } else {
             ([0.0; CHANNELS], [1.0; CHANNELS])
         };
-        let inverse = std.map(|std| 1.0 / std);
-        Self { high: [high; CHANNELS], low: [low; CHANNELS], mean, std, inverse }
+        let inverse = std.map(|std| 1.0 / f64::from(std));
+        let inverse_high = inverse.map(|inverse| inverse as f32);
+        let inverse_low =
+            std::array::from_fn(|channel| (inverse[channel] - f64::from(inverse_high[channel])) as f32);
+        Self { high: [high; CHANNELS], low: [low; CHANNELS], mean, inverse_high, inverse_low }
     }
 
     fn value(&self, channel: usize, byte: f32) -> f32 {
         let scaled = byte.mul_add(self.high[channel], byte * self.low[channel]);
         let centred = scaled - self.mean[channel];
-        let quotient = centred * self.inverse[channel];
-        let rest = (-quotient).mul_add(self.std[channel], centred);
-        rest.mul_add(self.inverse[channel], quotient)
+        centred.mul_add(self.inverse_high[channel], centred * self.inverse_low[channel])
     }
 }
 

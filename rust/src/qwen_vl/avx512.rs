@@ -1,227 +1,201 @@
-//! AVX-512: sixteen pixels of a patch's row at a time, from one load, one byte shuffle for each channel.
+//! AVX-512: a cache line of values at a time.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
 
-use super::arithmetic::{Line, PerChannel, Steps};
+use super::arithmetic::{Line, Steps};
+use super::lines::{Kernel, LINE_BYTES, SLACK_BYTES, lanes};
 use super::normalize::CHANNELS;
-use super::patchify::{AHEAD_BYTES, Element, Layout, MOST_PATCH_PX};
+use super::patchify::{AHEAD_BYTES, Element, Layout};
 use crate::common::simd::Level;
 
-const LANES: usize = 16;
-const LINE_BYTES: usize = 64;
+// Pixels of a row that one load and one byte permutation take apart.
+const PIXELS: usize = 16;
 
-/// Patches at `corners` by exact steps, as many as `out` holds.
-pub fn patches_by_steps<T: Element>(
-    pixels: &[u8],
-    layout: Layout,
-    steps: &Steps,
-    corners: impl Iterator<Item = usize>,
-    out: &mut [T],
-) {
-    assert!(Level::Avx512.is_available());
-    // SAFETY: the CPU has the instructions.
-    unsafe { patches(pixels, layout, &Exact::new(steps), corners, out) }
+/// Conversion by arithmetic `A`, past the cache if `STREAM`.
+pub struct Avx512<'a, A, const STREAM: bool>(&'a A);
+
+impl<'a, A, const STREAM: bool> Avx512<'a, A, STREAM> {
+    /// The kernel for some constants.
+    pub fn new(arithmetic: &'a A) -> Self {
+        assert!(Level::Avx512.is_available());
+        Self(arithmetic)
+    }
 }
 
-/// Patches at `corners` by a line, as many as `out` holds.
-pub fn patches_by_line<T: Element>(
-    pixels: &[u8],
-    layout: Layout,
-    line: &Line,
-    corners: impl Iterator<Item = usize>,
-    out: &mut [T],
-) {
-    assert!(Level::Avx512.is_available());
-    // SAFETY: the CPU has the instructions.
-    unsafe { patches(pixels, layout, &Straight::new(line), corners, out) }
-}
-
-/// Copies past the cache. Both sides are aligned to 16 bytes and as long.
-pub fn stream(source: &[u8], target: &mut [u8]) {
-    assert!(Level::Avx512.is_available() && source.len() == target.len());
-    let aligned =
-        |to: usize| [source.as_ptr() as usize, target.as_ptr() as usize, source.len()].map(|a| a % to);
-    assert_eq!(aligned(16), [0; 3]);
-    // SAFETY: lengths and alignment were just checked, and the CPU has the instructions.
-    unsafe {
-        if aligned(LINE_BYTES) == [0; 3] {
-            stream_lines(source, target)
-        } else {
-            stream_quarters(source, target)
+impl<A, const STREAM: bool> Drop for Avx512<'_, A, STREAM> {
+    fn drop(&mut self) {
+        if STREAM {
+            // Streamed stores are not ordered by what hands the buffer to the next thread.
+            // SAFETY: every x86-64 CPU has SSE.
+            unsafe { _mm_sfence() };
         }
     }
 }
 
-#[target_feature(enable = "avx512f")]
-unsafe fn stream_lines(source: &[u8], target: &mut [u8]) {
-    for at in (0..source.len()).step_by(LINE_BYTES) {
-        // SAFETY: both hold a whole line at `at`, aligned.
-        unsafe {
-            let line = _mm512_load_si512(source.as_ptr().add(at).cast());
-            _mm512_stream_si512(target.as_mut_ptr().add(at).cast(), line);
-        }
-    }
-    _mm_sfence();
-}
-
-#[target_feature(enable = "sse2")]
-unsafe fn stream_quarters(source: &[u8], target: &mut [u8]) {
-    for at in (0..source.len()).step_by(16) {
-        // SAFETY: both hold 16 bytes at `at`, aligned.
-        unsafe {
-            let quarter = _mm_load_si128(source.as_ptr().add(at).cast());
-            _mm_stream_si128(target.as_mut_ptr().add(at).cast(), quarter);
-        }
-    }
-    _mm_sfence();
-}
-
-trait Channels {
-    // SAFETY: the CPU must have AVX-512 F.
-    unsafe fn values(&self, channel: usize, bytes: __m512) -> __m512;
-}
-
-struct Exact {
-    high: [__m512; CHANNELS],
-    low: [__m512; CHANNELS],
-    mean: [__m512; CHANNELS],
-    std: [__m512; CHANNELS],
-    inverse: [__m512; CHANNELS],
-}
-
-struct Straight {
-    factor: [__m512; CHANNELS],
-    offset: [__m512; CHANNELS],
-}
-
-// SAFETY of the callers: the CPU must have AVX-512 F.
-#[target_feature(enable = "avx512f")]
-unsafe fn splat(values: PerChannel) -> [__m512; CHANNELS] {
-    [_mm512_set1_ps(values[0]), _mm512_set1_ps(values[1]), _mm512_set1_ps(values[2])]
-}
-
-impl Exact {
-    #[target_feature(enable = "avx512f")]
-    unsafe fn new(steps: &Steps) -> Self {
-        // SAFETY: the caller's CPU has AVX-512 F.
-        unsafe {
-            Self {
-                high: splat(steps.high),
-                low: splat(steps.low),
-                mean: splat(steps.mean),
-                std: splat(steps.std),
-                inverse: splat(steps.inverse),
-            }
-        }
-    }
-}
-
-impl Straight {
-    #[target_feature(enable = "avx512f")]
-    unsafe fn new(line: &Line) -> Self {
-        // SAFETY: the caller's CPU has AVX-512 F.
-        unsafe { Self { factor: splat(line.factor), offset: splat(line.offset) } }
-    }
-}
-
-impl Channels for Exact {
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    unsafe fn values(&self, channel: usize, bytes: __m512) -> __m512 {
-        let scaled = _mm512_fmadd_ps(bytes, self.high[channel], _mm512_mul_ps(bytes, self.low[channel]));
-        let centred = _mm512_sub_ps(scaled, self.mean[channel]);
-        let quotient = _mm512_mul_ps(centred, self.inverse[channel]);
-        let rest = _mm512_fnmadd_ps(quotient, self.std[channel], centred);
-        _mm512_fmadd_ps(rest, self.inverse[channel], quotient)
-    }
-}
-
-impl Channels for Straight {
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    unsafe fn values(&self, channel: usize, bytes: __m512) -> __m512 {
-        _mm512_fmadd_ps(bytes, self.factor[channel], self.offset[channel])
-    }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
-unsafe fn patches<T: Element, C: Channels>(
-    pixels: &[u8],
-    layout: Layout,
-    channels: &C,
-    corners: impl Iterator<Item = usize>,
-    out: &mut [T],
-) {
-    let Layout { width, height, patch_px, .. } = layout;
-    assert!(patch_px <= MOST_PATCH_PX && pixels.len() == width * height * CHANNELS);
-    // In this order: where the patches end, no corner is taken.
-    for (patch, corner) in out.chunks_exact_mut(layout.patch_values()).zip(corners) {
+impl<T: Element, A: Vectors, const STREAM: bool> Kernel<T> for Avx512<'_, A, STREAM> {
+    fn gather(&self, pixels: &[u8], layout: Layout, corner: usize, stage: &mut [u8]) {
+        let Layout { width, patch_px, .. } = layout;
         assert!((corner + (patch_px - 1) * width + patch_px) * CHANNELS <= pixels.len());
-        // SAFETY: the patch's last pixel is within the pixels, as was just checked; the target holds a patch;
+        assert!(stage.len() >= layout.patch_values() + SLACK_BYTES);
+        // SAFETY: the patch's last pixel is within the pixels and the stage holds the patch, as was just checked;
         // the CPU has the instructions.
-        unsafe { write(pixels, corner, layout, channels, patch.as_mut_ptr()) };
+        unsafe { gather(pixels, layout, corner, stage.as_mut_ptr()) }
+    }
+
+    fn convert(&self, channel: usize, bytes: &[u8], out: &mut [T]) {
+        assert!(bytes.len() == out.len() && out.len().is_multiple_of(lanes::<T>()));
+        assert!((out.as_ptr() as usize).is_multiple_of(LINE_BYTES));
+        // SAFETY: length and alignment were just checked; the CPU has the instructions.
+        unsafe { convert::<T, A, STREAM>(&self.0.registers(channel), bytes, out) }
+    }
+
+    fn convert_seam(&self, channels: [usize; 2], split: usize, bytes: &[u8], out: &mut [T]) {
+        assert!(bytes.len() == lanes::<T>() && out.len() == lanes::<T>());
+        assert!((out.as_ptr() as usize).is_multiple_of(LINE_BYTES));
+        // SAFETY: length and alignment were just checked; the CPU has the instructions.
+        unsafe {
+            let [first, second] = channels.map(|channel| {
+                let registers = self.0.registers(channel);
+                line::<T, A>(&registers, bytes.as_ptr())
+            });
+            store::<STREAM>(blend::<T>(first, second, split), out.as_mut_ptr().cast());
+        }
     }
 }
 
-// Where each pixel's byte of a channel goes: the low byte of a 32-bit lane.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn shuffle(channel: i32) -> __m512i {
-    let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(3)), _mm512_set1_epi32(channel))
+/// Arithmetic on vectors.
+pub trait Vectors {
+    /// Constants of a channel.
+    type Registers;
+    // SAFETY: the CPU must have AVX-512 F.
+    unsafe fn registers(&self, channel: usize) -> Self::Registers;
+    // SAFETY: the CPU must have AVX-512 F.
+    unsafe fn values(registers: &Self::Registers, bytes: __m512) -> __m512;
 }
 
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
-unsafe fn write<T: Element, C: Channels>(
-    pixels: &[u8],
-    corner: usize,
-    layout: Layout,
-    channels: &C,
-    target: *mut T,
-) {
-    const LOW_BYTES: __mmask64 = 0x1111_1111_1111_1111;
+impl Vectors for Steps {
+    type Registers = [__m512; 5];
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn registers(&self, channel: usize) -> Self::Registers {
+        [&self.high, &self.low, &self.mean, &self.inverse_high, &self.inverse_low]
+            .map(|constants| _mm512_set1_ps(constants[channel]))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn values(&[high, low, mean, inverse_high, inverse_low]: &Self::Registers, bytes: __m512) -> __m512 {
+        let scaled = _mm512_fmadd_ps(bytes, high, _mm512_mul_ps(bytes, low));
+        let centred = _mm512_sub_ps(scaled, mean);
+        _mm512_fmadd_ps(centred, inverse_high, _mm512_mul_ps(centred, inverse_low))
+    }
+}
+
+impl Vectors for Line {
+    type Registers = [__m512; 2];
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn registers(&self, channel: usize) -> Self::Registers {
+        [_mm512_set1_ps(self.factor[channel]), _mm512_set1_ps(self.offset[channel])]
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn values(&[factor, offset]: &Self::Registers, bytes: __m512) -> __m512 {
+        _mm512_fmadd_ps(bytes, factor, offset)
+    }
+}
+
+// In the order of addresses: what a store writes beyond its row, the next one puts right.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
+unsafe fn gather(pixels: &[u8], layout: Layout, corner: usize, mut stage: *mut u8) {
     let Layout { width, patch_px, copies, .. } = layout;
-    let plane = patch_px * patch_px;
-    // SAFETY: AVX-512 F is there.
-    let shuffles = unsafe { [shuffle(0), shuffle(1), shuffle(2)] };
-    for left in (0..patch_px).step_by(LANES) {
-        let lanes = (patch_px - left).min(LANES);
-        let lane_mask = (u32::MAX >> (32 - lanes)) as __mmask16;
-        let byte_mask = u64::MAX >> (64 - lanes * CHANNELS);
-        for row in 0..patch_px {
-            let start = (corner + row * width + left) * CHANNELS;
-            _mm_prefetch::<_MM_HINT_T0>(pixels.as_ptr().wrapping_add(start + AHEAD_BYTES).cast());
-            // SAFETY: the mask keeps the load within the patch's row; masked lanes are not touched.
-            let bytes = unsafe { _mm512_maskz_loadu_epi8(byte_mask, pixels.as_ptr().add(start).cast()) };
-            for (channel, &shuffle) in shuffles.iter().enumerate() {
-                let wide = _mm512_maskz_permutexvar_epi8(LOW_BYTES, shuffle, bytes);
-                // SAFETY: AVX-512 F is there.
-                let values = unsafe { channels.values(channel, _mm512_cvtepi32_ps(wide)) };
-                for copy in 0..copies {
-                    let at = (channel * copies + copy) * plane + row * patch_px + left;
-                    // SAFETY: `at + lanes` is within the patch, and the mask keeps the store within that.
-                    unsafe { store(values, target.add(at), lane_mask) };
+    let pixel_starts = _mm512_setr_epi32(
+        0x0906_0300, 0x1512_0f0c, 0x211e_1b18, 0x2d2a_2724, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    );
+    for channel in 0..CHANNELS {
+        let from = _mm512_add_epi8(pixel_starts, _mm512_set1_epi8(channel as i8));
+        for copy in 0..copies {
+            for row in 0..patch_px {
+                let start = (corner + row * width) * CHANNELS;
+                if channel + copy == 0 {
+                    _mm_prefetch::<_MM_HINT_T0>(pixels.as_ptr().wrapping_add(start + AHEAD_BYTES).cast());
                 }
+                for left in (0..patch_px).step_by(PIXELS) {
+                    let row_bytes = u64::MAX >> (64 - (patch_px - left).min(PIXELS) * CHANNELS);
+                    // SAFETY: the mask keeps the load within the patch's row, and masked bytes are not touched;
+                    // the store begins within the patch and ends within the slack behind it.
+                    unsafe {
+                        let group = pixels.as_ptr().add(start + left * CHANNELS);
+                        let bytes = _mm512_maskz_loadu_epi8(row_bytes, group.cast());
+                        let row = _mm512_permutexvar_epi8(from, bytes);
+                        _mm_storeu_si128(stage.add(left).cast(), _mm512_castsi512_si128(row));
+                    }
+                }
+                stage = stage.wrapping_add(patch_px);
             }
         }
     }
 }
 
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn convert<T: Element, A: Vectors, const STREAM: bool>(
+    registers: &A::Registers,
+    bytes: &[u8],
+    out: &mut [T],
+) {
+    for at in (0..out.len()).step_by(lanes::<T>()) {
+        // SAFETY: both sides hold a line at `at`, and that of the output is aligned.
+        unsafe {
+            let line = line::<T, A>(registers, bytes.as_ptr().add(at));
+            store::<STREAM>(line, out.as_mut_ptr().add(at).cast());
+        }
+    }
+}
+
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn store<T: Element>(values: __m512, target: *mut T, mask: __mmask16) {
-    // SAFETY: the caller's target holds the lanes of the mask.
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn line<T: Element, A: Vectors>(registers: &A::Registers, bytes: *const u8) -> __m512i {
+    // SAFETY: the caller's bytes are those of a line.
     unsafe {
-        if T::IS_BF16 {
-            let bits = _mm512_castps_si512(values);
-            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-            let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-            let halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded));
-            _mm256_mask_storeu_epi16(target.cast(), mask, halves);
+        if !T::IS_BF16 {
+            let wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.cast()));
+            return _mm512_castps_si512(A::values(registers, _mm512_cvtepi32_ps(wide)));
+        }
+        // Bytes at even and at odd places apart: each fills the half of a value that the other leaves free.
+        let pairs = _mm512_cvtepu8_epi16(_mm256_loadu_si256(bytes.cast()));
+        let even = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff));
+        let [even, odd] = [even, _mm512_srli_epi32::<16>(pairs)].map(|bytes| {
+            let values = A::values(registers, _mm512_cvtepi32_ps(bytes));
+            _mm512_add_epi32(_mm512_castps_si512(values), _mm512_set1_epi32(0x8000))
+        });
+        _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(even), odd)
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn blend<T: Element>(first: __m512i, second: __m512i, split: usize) -> __m512i {
+    let second_lanes = u32::MAX << split;
+    if T::IS_BF16 {
+        _mm512_mask_blend_epi16(second_lanes, first, second)
+    } else {
+        _mm512_mask_blend_epi32(second_lanes as __mmask16, first, second)
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn store<const STREAM: bool>(line: __m512i, out: *mut __m512i) {
+    // SAFETY: the caller's line is aligned.
+    unsafe {
+        if STREAM {
+            _mm512_stream_si512(out, line);
         } else {
-            _mm512_mask_storeu_ps(target.cast(), mask, values);
+            _mm512_store_si512(out, line);
         }
     }
 }

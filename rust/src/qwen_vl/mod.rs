@@ -10,8 +10,8 @@ pub mod arithmetic;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod band;
 pub mod checkpoint;
+mod lines;
 pub mod mrope;
 pub mod normalize;
 mod parameters;

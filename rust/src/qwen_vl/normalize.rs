@@ -32,7 +32,7 @@ impl Normaliser {
             })
         });
         let bf16 = float.map(|channel| channel.map(f32_to_bf16));
-        let mut normaliser = Self { float, bf16, arithmetic: Arithmetic { steps: None, bf16_line: None } };
+        let mut normaliser = Self { float, bf16, arithmetic: Arithmetic::default() };
         normaliser.arithmetic = Arithmetic::proved(parameters, &normaliser);
         normaliser
     }

@@ -8,13 +8,11 @@ use rayon::prelude::*;
 use super::arithmetic::Arithmetic;
 use super::normalize::{CHANNELS, Normaliser};
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512, band};
+use super::{avx2::Avx2, avx512::Avx512, lines};
 use crate::common::simd::{self, Level};
 use crate::error::{CoreError, Result};
 use crate::tensor::Transport;
 
-/// Largest patch that the vector kernels take; beyond it, the reference does the work.
-pub const MOST_PATCH_PX: usize = 64;
 /// The rows of a patch are too far apart for the CPU to foresee, so the kernels ask for what lies this far on.
 pub const AHEAD_BYTES: usize = 256;
 // Larger outputs leave the L2 cache before anyone reads them, so they need not go through it.
@@ -178,33 +176,38 @@ fn write_band<T: Element>(
     stream: bool,
     out: &mut [T],
 ) {
+    let table = T::table(normaliser);
     #[cfg(target_arch = "x86_64")]
-    if layout.patch_px <= MOST_PATCH_PX {
-        macro_rules! kernels {
-            ($set:ident) => {{
-                let Arithmetic { steps, bf16_line } = &normaliser.arithmetic;
-                let stream = stream.then_some($set::stream as band::Stream);
-                if let Some(line) = bf16_line.as_ref().filter(|_| T::IS_BF16) {
-                    let patches = |corners: &mut dyn Iterator<Item = usize>, out: &mut [T]| {
-                        $set::patches_by_line(pixels, layout, line, corners, out);
-                    };
-                    return band::write(layout, band, out, patches, stream);
+    if lines::fits::<T>(layout) {
+        macro_rules! kernel {
+            ($kernel:ident, $arithmetic:expr) => {
+                if stream {
+                    let kernel = $kernel::<_, true>::new($arithmetic);
+                    return lines::write(&kernel, table, pixels, layout, band, out);
+                } else {
+                    let kernel = $kernel::<_, false>::new($arithmetic);
+                    return lines::write(&kernel, table, pixels, layout, band, out);
                 }
-                if let Some(steps) = steps {
-                    let patches = |corners: &mut dyn Iterator<Item = usize>, out: &mut [T]| {
-                        $set::patches_by_steps(pixels, layout, steps, corners, out);
-                    };
-                    return band::write(layout, band, out, patches, stream);
+            };
+        }
+        macro_rules! arithmetic {
+            ($kernel:ident) => {{
+                let Arithmetic { steps, bf16_line, bf16_steps } = &normaliser.arithmetic;
+                if let Some(line) = bf16_line.as_ref().filter(|_| T::IS_BF16) {
+                    kernel!($kernel, line);
+                }
+                if let Some(steps) = if T::IS_BF16 { bf16_steps } else { steps } {
+                    kernel!($kernel, steps);
                 }
             }};
         }
         match level {
-            Level::Avx512 => kernels!(avx512),
-            Level::Avx2 => kernels!(avx2),
+            Level::Avx512 => arithmetic!(Avx512),
+            Level::Avx2 => arithmetic!(Avx2),
             Level::Scalar | Level::Neon => {}
         }
     }
-    scalar_band(pixels, layout, T::table(normaliser), band, out);
+    scalar_band(pixels, layout, table, band, out);
 }
 
 /// The reference: one band by table, one value at a time.
