@@ -63,8 +63,8 @@ impl Arithmetic {
         let steps_hold =
             every(&|c, byte| steps.value(c, byte as f32).to_bits() == table.float[c][byte].to_bits());
         let line_holds = every(&|c, byte| nearest_bf16(line.value(c, byte as f32)) == table.bf16[c][byte]);
-        let bf16_steps_hold = !line_holds
-            && every(&|c, byte| nearest_bf16(steps.value(c, byte as f32)) == table.bf16[c][byte]);
+        let bf16_steps_hold =
+            !line_holds && every(&|c, byte| nearest_bf16(steps.value(c, byte as f32)) == table.bf16[c][byte]);
         Self {
             steps: steps_hold.then_some(steps),
             bf16_line: line_holds.then_some(line),

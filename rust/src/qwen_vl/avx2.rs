@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::arithmetic::{Line, Steps};
-use super::lines::{Kernel, LINE_BYTES, SLACK_BYTES, lanes};
+use super::lines::{Kernel, LINE_BYTES, lanes};
 use super::normalize::CHANNELS;
 use super::patchify::{AHEAD_BYTES, Element, Layout};
 use crate::common::simd::Level;
@@ -38,7 +38,7 @@ impl<T: Element, A: Vectors, const STREAM: bool> Kernel<T> for Avx2<'_, A, STREA
     fn gather(&self, pixels: &[u8], layout: Layout, corner: usize, stage: &mut [u8]) {
         let Layout { width, patch_px, .. } = layout;
         assert!((corner + (patch_px - 1) * width + patch_px) * CHANNELS <= pixels.len());
-        assert!(stage.len() >= layout.patch_values() + SLACK_BYTES);
+        assert!(stage.len() >= layout.patch_values());
         // SAFETY: the patch's last pixel is within the pixels and the stage holds the patch, as was just checked;
         // the CPU has the instructions.
         unsafe { gather(pixels, layout, corner, stage.as_mut_ptr()) }
@@ -54,17 +54,10 @@ impl<T: Element, A: Vectors, const STREAM: bool> Kernel<T> for Avx2<'_, A, STREA
     fn convert_seam(&self, channels: [usize; 2], split: usize, bytes: &[u8], out: &mut [T]) {
         assert!(bytes.len() == lanes::<T>() && out.len() == lanes::<T>());
         assert!((out.as_ptr() as usize).is_multiple_of(LINE_BYTES));
-        let half = lanes::<T>() / 2;
-        for start in [0, half] {
-            // SAFETY: length and alignment were just checked; the CPU has the instructions.
-            unsafe {
-                let [first, second] = channels.map(|channel| {
-                    let registers = self.0.registers(channel);
-                    half_line::<T, A>(&registers, bytes.as_ptr().add(start))
-                });
-                let blended = blend::<T>(first, second, split as i32 - start as i32);
-                store::<STREAM>(blended, out.as_mut_ptr().add(start).cast());
-            }
+        // SAFETY: length and alignment were just checked; the CPU has the instructions.
+        unsafe {
+            let (first, second) = (self.0.registers(channels[0]), self.0.registers(channels[1]));
+            convert_seam::<T, A, STREAM>(&first, &second, split, bytes, out);
         }
     }
 }
@@ -85,13 +78,21 @@ impl Vectors for Steps {
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn registers(&self, channel: usize) -> Self::Registers {
-        [&self.high, &self.low, &self.mean, &self.inverse_high, &self.inverse_low]
-            .map(|constants| _mm256_set1_ps(constants[channel]))
+        [
+            _mm256_set1_ps(self.high[channel]),
+            _mm256_set1_ps(self.low[channel]),
+            _mm256_set1_ps(self.mean[channel]),
+            _mm256_set1_ps(self.inverse_high[channel]),
+            _mm256_set1_ps(self.inverse_low[channel]),
+        ]
     }
 
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn values(&[high, low, mean, inverse_high, inverse_low]: &Self::Registers, bytes: __m256) -> __m256 {
+    unsafe fn values(
+        &[high, low, mean, inverse_high, inverse_low]: &Self::Registers,
+        bytes: __m256,
+    ) -> __m256 {
         let scaled = _mm256_fmadd_ps(bytes, high, _mm256_mul_ps(bytes, low));
         let centred = _mm256_sub_ps(scaled, mean);
         _mm256_fmadd_ps(centred, inverse_high, _mm256_mul_ps(centred, inverse_low))
@@ -114,59 +115,105 @@ impl Vectors for Line {
     }
 }
 
-// In the order of addresses: what a store writes beyond its row, the next one puts right.
 #[target_feature(enable = "avx2")]
-unsafe fn gather(pixels: &[u8], layout: Layout, corner: usize, mut stage: *mut u8) {
+unsafe fn gather(pixels: &[u8], layout: Layout, corner: usize, stage: *mut u8) {
+    // SAFETY: as the caller's; `COPIES` is that of the layout, or none.
+    unsafe {
+        match layout.copies {
+            1 => gather_copies::<1>(pixels, layout, corner, stage),
+            2 => gather_copies::<2>(pixels, layout, corner, stage),
+            _ => gather_copies::<0>(pixels, layout, corner, stage),
+        }
+    }
+}
+
+// Row by row: what a store writes beyond its row, that of the next puts right; at the end of a plane it writes none.
+#[target_feature(enable = "avx2")]
+unsafe fn gather_copies<const COPIES: usize>(pixels: &[u8], layout: Layout, corner: usize, stage: *mut u8) {
     let Layout { width, patch_px, copies, .. } = layout;
-    for channel in 0..CHANNELS {
-        let shuffles = shuffles(channel);
-        for copy in 0..copies {
-            for row in 0..patch_px {
-                let start = (corner + row * width) * CHANNELS;
-                if channel + copy == 0 {
-                    _mm_prefetch::<_MM_HINT_T0>(pixels.as_ptr().wrapping_add(start + AHEAD_BYTES).cast());
-                }
-                for left in (0..patch_px).step_by(PIXELS) {
-                    let from = start + left * CHANNELS;
-                    // A group may reach beyond its patch; only the last ones of the picture reach beyond the pixels.
-                    let mut tail = [0; GROUP_BYTES];
-                    let group = if from + GROUP_BYTES <= pixels.len() {
-                        &pixels[from..from + GROUP_BYTES]
-                    } else {
-                        tail[..pixels.len() - from].copy_from_slice(&pixels[from..]);
-                        &tail[..]
-                    };
-                    // SAFETY: the group has 48 bytes; the store begins within the patch and ends within the slack
-                    // behind it.
-                    unsafe {
-                        let parts = [0, 16, 32].map(|at| _mm_loadu_si128(group.as_ptr().add(at).cast()));
-                        let [first, second, third] =
-                            [0, 1, 2].map(|part| _mm_shuffle_epi8(parts[part], shuffles[part]));
-                        let row = _mm_or_si128(_mm_or_si128(first, second), third);
-                        _mm_storeu_si128(stage.add(left).cast(), row);
+    let copies = if COPIES > 0 { COPIES } else { copies };
+    let plane = patch_px * patch_px;
+    for row in 0..patch_px {
+        let start = (corner + row * width) * CHANNELS;
+        _mm_prefetch::<_MM_HINT_T0>(pixels.as_ptr().wrapping_add(start + AHEAD_BYTES).cast());
+        for left in (0..patch_px).step_by(PIXELS) {
+            let at = row * patch_px + left;
+            let from = start + left * CHANNELS;
+            // A group may reach beyond its patch; only the last ones of the picture reach beyond the pixels.
+            let mut tail = [0; GROUP_BYTES];
+            let group = if from + GROUP_BYTES <= pixels.len() {
+                pixels[from..].as_ptr()
+            } else {
+                tail[..pixels.len() - from].copy_from_slice(&pixels[from..]);
+                tail.as_ptr()
+            };
+            // SAFETY: the group has 48 bytes; stores end within their plane.
+            unsafe {
+                let planes = split(group);
+                let mut target = stage.add(at);
+                for values in planes {
+                    for _ in 0..copies {
+                        if at + PIXELS <= plane {
+                            _mm_storeu_si128(target.cast(), values);
+                        } else {
+                            store_some(values, target, (patch_px - left).min(PIXELS));
+                        }
+                        target = target.wrapping_add(plane);
                     }
                 }
-                stage = stage.wrapping_add(patch_px);
             }
         }
     }
 }
 
-// Where the bytes of a channel come from, in each 16 of 48 bytes.
+// Sixteen pixels to the sixteen bytes of each channel.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn shuffles(channel: usize) -> [__m128i; 3] {
-    std::array::from_fn(|part| {
-        let mut from = [-1_i8; PIXELS];
-        for (pixel, from) in from.iter_mut().enumerate() {
-            let at = pixel * CHANNELS + channel;
-            if at / 16 == part {
-                *from = (at % 16) as i8;
+unsafe fn split(group: *const u8) -> [__m128i; CHANNELS] {
+    // SAFETY: the caller's group has 48 bytes; loads need no alignment.
+    unsafe {
+        let parts = [
+            _mm_loadu_si128(group.cast()),
+            _mm_loadu_si128(group.add(16).cast()),
+            _mm_loadu_si128(group.add(32).cast()),
+        ];
+        let mut planes = [_mm_setzero_si128(); CHANNELS];
+        for (plane, shuffles) in planes.iter_mut().zip(&SHUFFLES) {
+            for (&part, shuffle) in parts.iter().zip(shuffles) {
+                let shuffled = _mm_shuffle_epi8(part, _mm_loadu_si128(shuffle.as_ptr().cast()));
+                *plane = _mm_or_si128(*plane, shuffled);
             }
         }
-        // SAFETY: an array of 16 bytes; loads need no alignment.
-        unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
-    })
+        planes
+    }
+}
+
+// Where the 16 bytes of each channel come from, in each 16 of 48 bytes.
+const SHUFFLES: [[[i8; PIXELS]; 3]; CHANNELS] = {
+    let mut shuffles = [[[-1; PIXELS]; 3]; CHANNELS];
+    let mut at = 0;
+    while at < GROUP_BYTES {
+        shuffles[at % CHANNELS][at / 16][at / CHANNELS] = (at % 16) as i8;
+        at += 1;
+    }
+    shuffles
+};
+
+// The first `lanes` bytes; eight or more as two overlapping halves.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn store_some(values: __m128i, target: *mut u8, lanes: usize) {
+    let mut bytes = [0; PIXELS];
+    // SAFETY: an array of 16 bytes, and the caller's target, which holds `lanes`.
+    unsafe {
+        _mm_storeu_si128(bytes.as_mut_ptr().cast(), values);
+        if lanes >= 8 {
+            target.copy_from_nonoverlapping(bytes.as_ptr(), 8);
+            target.add(lanes - 8).copy_from_nonoverlapping(bytes.as_ptr().add(lanes - 8), 8);
+        } else {
+            target.copy_from_nonoverlapping(bytes.as_ptr(), lanes);
+        }
+    }
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -184,6 +231,25 @@ unsafe fn convert<T: Element, A: Vectors, const STREAM: bool>(
     }
 }
 
+#[target_feature(enable = "avx2,fma")]
+unsafe fn convert_seam<T: Element, A: Vectors, const STREAM: bool>(
+    first: &A::Registers,
+    second: &A::Registers,
+    split: usize,
+    bytes: &[u8],
+    out: &mut [T],
+) {
+    for at in [0, lanes::<T>() / 2] {
+        // SAFETY: both sides hold half a line at `at`, and that of the output is aligned.
+        unsafe {
+            let bytes = bytes.as_ptr().add(at);
+            let (first, second) = (half_line::<T, A>(first, bytes), half_line::<T, A>(second, bytes));
+            let blended = blend::<T>(first, second, split as i32 - at as i32);
+            store::<STREAM>(blended, out.as_mut_ptr().add(at).cast());
+        }
+    }
+}
+
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn half_line<T: Element, A: Vectors>(registers: &A::Registers, bytes: *const u8) -> __m256i {
@@ -196,10 +262,11 @@ unsafe fn half_line<T: Element, A: Vectors>(registers: &A::Registers, bytes: *co
         // Bytes at even and at odd places apart: each fills the half of a value that the other leaves free.
         let pairs = _mm256_cvtepu8_epi16(_mm_loadu_si128(bytes.cast()));
         let even = _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff));
-        let [even, odd] = [even, _mm256_srli_epi32::<16>(pairs)].map(|bytes| {
-            let values = A::values(registers, _mm256_cvtepi32_ps(bytes));
-            _mm256_add_epi32(_mm256_castps_si256(values), _mm256_set1_epi32(0x8000))
-        });
+        let even = A::values(registers, _mm256_cvtepi32_ps(even));
+        let odd = A::values(registers, _mm256_cvtepi32_ps(_mm256_srli_epi32::<16>(pairs)));
+        let half_unit = _mm256_set1_epi32(0x8000);
+        let even = _mm256_add_epi32(_mm256_castps_si256(even), half_unit);
+        let odd = _mm256_add_epi32(_mm256_castps_si256(odd), half_unit);
         _mm256_blend_epi16::<0b1010_1010>(_mm256_srli_epi32::<16>(even), odd)
     }
 }

@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::arithmetic::{Line, Steps};
-use super::lines::{Kernel, LINE_BYTES, SLACK_BYTES, lanes};
+use super::lines::{Kernel, LINE_BYTES, lanes};
 use super::normalize::CHANNELS;
 use super::patchify::{AHEAD_BYTES, Element, Layout};
 use crate::common::simd::Level;
@@ -37,7 +37,7 @@ impl<T: Element, A: Vectors, const STREAM: bool> Kernel<T> for Avx512<'_, A, STR
     fn gather(&self, pixels: &[u8], layout: Layout, corner: usize, stage: &mut [u8]) {
         let Layout { width, patch_px, .. } = layout;
         assert!((corner + (patch_px - 1) * width + patch_px) * CHANNELS <= pixels.len());
-        assert!(stage.len() >= layout.patch_values() + SLACK_BYTES);
+        assert!(stage.len() >= layout.patch_values());
         // SAFETY: the patch's last pixel is within the pixels and the stage holds the patch, as was just checked;
         // the CPU has the instructions.
         unsafe { gather(pixels, layout, corner, stage.as_mut_ptr()) }
@@ -55,11 +55,8 @@ impl<T: Element, A: Vectors, const STREAM: bool> Kernel<T> for Avx512<'_, A, STR
         assert!((out.as_ptr() as usize).is_multiple_of(LINE_BYTES));
         // SAFETY: length and alignment were just checked; the CPU has the instructions.
         unsafe {
-            let [first, second] = channels.map(|channel| {
-                let registers = self.0.registers(channel);
-                line::<T, A>(&registers, bytes.as_ptr())
-            });
-            store::<STREAM>(blend::<T>(first, second, split), out.as_mut_ptr().cast());
+            let (first, second) = (self.0.registers(channels[0]), self.0.registers(channels[1]));
+            convert_seam::<T, A, STREAM>(&first, &second, split, bytes, out);
         }
     }
 }
@@ -80,13 +77,21 @@ impl Vectors for Steps {
     #[inline]
     #[target_feature(enable = "avx512f")]
     unsafe fn registers(&self, channel: usize) -> Self::Registers {
-        [&self.high, &self.low, &self.mean, &self.inverse_high, &self.inverse_low]
-            .map(|constants| _mm512_set1_ps(constants[channel]))
+        [
+            _mm512_set1_ps(self.high[channel]),
+            _mm512_set1_ps(self.low[channel]),
+            _mm512_set1_ps(self.mean[channel]),
+            _mm512_set1_ps(self.inverse_high[channel]),
+            _mm512_set1_ps(self.inverse_low[channel]),
+        ]
     }
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn values(&[high, low, mean, inverse_high, inverse_low]: &Self::Registers, bytes: __m512) -> __m512 {
+    unsafe fn values(
+        &[high, low, mean, inverse_high, inverse_low]: &Self::Registers,
+        bytes: __m512,
+    ) -> __m512 {
         let scaled = _mm512_fmadd_ps(bytes, high, _mm512_mul_ps(bytes, low));
         let centred = _mm512_sub_ps(scaled, mean);
         _mm512_fmadd_ps(centred, inverse_high, _mm512_mul_ps(centred, inverse_low))
@@ -109,33 +114,54 @@ impl Vectors for Line {
     }
 }
 
-// In the order of addresses: what a store writes beyond its row, the next one puts right.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
-unsafe fn gather(pixels: &[u8], layout: Layout, corner: usize, mut stage: *mut u8) {
+unsafe fn gather(pixels: &[u8], layout: Layout, corner: usize, stage: *mut u8) {
+    // SAFETY: as the caller's; `COPIES` is that of the layout, or none.
+    unsafe {
+        match layout.copies {
+            1 => gather_copies::<1>(pixels, layout, corner, stage),
+            2 => gather_copies::<2>(pixels, layout, corner, stage),
+            _ => gather_copies::<0>(pixels, layout, corner, stage),
+        }
+    }
+}
+
+// Row by row: what a store writes beyond its row, that of the next puts right; at the end of a plane it writes none.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
+unsafe fn gather_copies<const COPIES: usize>(pixels: &[u8], layout: Layout, corner: usize, stage: *mut u8) {
     let Layout { width, patch_px, copies, .. } = layout;
-    let pixel_starts = _mm512_setr_epi32(
-        0x0906_0300, 0x1512_0f0c, 0x211e_1b18, 0x2d2a_2724, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    );
-    for channel in 0..CHANNELS {
-        let from = _mm512_add_epi8(pixel_starts, _mm512_set1_epi8(channel as i8));
-        for copy in 0..copies {
-            for row in 0..patch_px {
-                let start = (corner + row * width) * CHANNELS;
-                if channel + copy == 0 {
-                    _mm_prefetch::<_MM_HINT_T0>(pixels.as_ptr().wrapping_add(start + AHEAD_BYTES).cast());
-                }
-                for left in (0..patch_px).step_by(PIXELS) {
-                    let row_bytes = u64::MAX >> (64 - (patch_px - left).min(PIXELS) * CHANNELS);
-                    // SAFETY: the mask keeps the load within the patch's row, and masked bytes are not touched;
-                    // the store begins within the patch and ends within the slack behind it.
-                    unsafe {
-                        let group = pixels.as_ptr().add(start + left * CHANNELS);
-                        let bytes = _mm512_maskz_loadu_epi8(row_bytes, group.cast());
-                        let row = _mm512_permutexvar_epi8(from, bytes);
-                        _mm_storeu_si128(stage.add(left).cast(), _mm512_castsi512_si128(row));
+    let copies = if COPIES > 0 { COPIES } else { copies };
+    let plane = patch_px * patch_px;
+    let froms: [_; CHANNELS] = std::array::from_fn(|channel| {
+        let channel = _mm_set1_epi8(channel as i8);
+        _mm512_castsi128_si512(_mm_add_epi8(
+            _mm_setr_epi8(0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45),
+            channel,
+        ))
+    });
+    for row in 0..patch_px {
+        let start = (corner + row * width) * CHANNELS;
+        _mm_prefetch::<_MM_HINT_T0>(pixels.as_ptr().wrapping_add(start + AHEAD_BYTES).cast());
+        for left in (0..patch_px).step_by(PIXELS) {
+            let lanes = (patch_px - left).min(PIXELS);
+            let at = row * patch_px + left;
+            // SAFETY: the mask keeps the load within the patch's row, and masked bytes are not touched; stores end
+            // within their plane.
+            unsafe {
+                let group = pixels.as_ptr().add(start + left * CHANNELS);
+                let bytes = _mm512_maskz_loadu_epi8(u64::MAX >> (64 - lanes * CHANNELS), group.cast());
+                let planes = froms.map(|from| _mm512_castsi512_si128(_mm512_permutexvar_epi8(from, bytes)));
+                let mut target = stage.add(at);
+                for values in planes {
+                    for _ in 0..copies {
+                        if at + PIXELS <= plane {
+                            _mm_storeu_si128(target.cast(), values);
+                        } else {
+                            _mm_mask_storeu_epi8(target.cast(), u16::MAX >> (PIXELS - lanes), values);
+                        }
+                        target = target.wrapping_add(plane);
                     }
                 }
-                stage = stage.wrapping_add(patch_px);
             }
         }
     }
@@ -156,6 +182,22 @@ unsafe fn convert<T: Element, A: Vectors, const STREAM: bool>(
     }
 }
 
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn convert_seam<T: Element, A: Vectors, const STREAM: bool>(
+    first: &A::Registers,
+    second: &A::Registers,
+    split: usize,
+    bytes: &[u8],
+    out: &mut [T],
+) {
+    // SAFETY: both sides hold a line, and that of the output is aligned.
+    unsafe {
+        let first = line::<T, A>(first, bytes.as_ptr());
+        let second = line::<T, A>(second, bytes.as_ptr());
+        store::<STREAM>(blend::<T>(first, second, split), out.as_mut_ptr().cast());
+    }
+}
+
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn line<T: Element, A: Vectors>(registers: &A::Registers, bytes: *const u8) -> __m512i {
@@ -168,10 +210,11 @@ unsafe fn line<T: Element, A: Vectors>(registers: &A::Registers, bytes: *const u
         // Bytes at even and at odd places apart: each fills the half of a value that the other leaves free.
         let pairs = _mm512_cvtepu8_epi16(_mm256_loadu_si256(bytes.cast()));
         let even = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff));
-        let [even, odd] = [even, _mm512_srli_epi32::<16>(pairs)].map(|bytes| {
-            let values = A::values(registers, _mm512_cvtepi32_ps(bytes));
-            _mm512_add_epi32(_mm512_castps_si512(values), _mm512_set1_epi32(0x8000))
-        });
+        let even = A::values(registers, _mm512_cvtepi32_ps(even));
+        let odd = A::values(registers, _mm512_cvtepi32_ps(_mm512_srli_epi32::<16>(pairs)));
+        let half_unit = _mm512_set1_epi32(0x8000);
+        let even = _mm512_add_epi32(_mm512_castps_si512(even), half_unit);
+        let odd = _mm512_add_epi32(_mm512_castps_si512(odd), half_unit);
         _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(even), odd)
     }
 }

@@ -10,14 +10,12 @@ use super::patchify::{Element, Layout};
 
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
-/// A gathered row may be followed by so many bytes of anything.
-pub const SLACK_BYTES: usize = 64;
 // Room for what the patch before has left over, which is less than a line of the shortest values.
 const FRONT: usize = 64;
 
 /// What an instruction set has to do. `out` always starts at a whole line.
 pub trait Kernel<T: Element> {
-    /// Puts the bytes of the patch at `corner` in the order of the output. `stage` has `SLACK_BYTES` behind them.
+    /// Puts the bytes of the patch at `corner` in the order of the output.
     fn gather(&self, pixels: &[u8], layout: Layout, corner: usize, stage: &mut [u8]);
     /// Converts bytes of one channel to whole lines.
     fn convert(&self, channel: usize, bytes: &[u8], out: &mut [T]);
@@ -46,7 +44,7 @@ pub fn write<T: Element>(
 ) {
     let patch_values = layout.patch_values();
     let (channel_values, end) = (patch_values / CHANNELS, FRONT + patch_values);
-    let mut stage = vec![0; end + SLACK_BYTES];
+    let mut stage = vec![0; end];
     let mut next = stage.clone();
     let mut corners = layout.corners(band).take(out.len() / patch_values);
     let Some(first) = corners.next() else { return };
