@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import reference_qwen as qwen
 from images import scene
+from PIL import Image
 
 from sglang_mm_ray import _core
 
@@ -52,6 +54,30 @@ def test_a_checkpoint_file_means_the_same_to_both(model: str, backend: str) -> N
     assert ours["size"] == dict(theirs.size)
     assert (ours["image_mean"], ours["image_std"]) == (list(theirs.image_mean), list(theirs.image_std))
     assert (ours["resample"], ours["rescale_factor"]) == (int(theirs.resample), theirs.rescale_factor)
+
+
+@pytest.mark.parametrize("backend", qwen.BACKENDS)
+def test_a_nested_processor_config_is_read_as_transformers_reads_it(backend: str, tmp_path: Path) -> None:
+    import transformers
+
+    kinds = {
+        "torchvision": transformers.Qwen2VLImageProcessor,
+        "pil": transformers.Qwen2VLImageProcessorPil,
+    }
+    written = json.loads(qwen.image_processor(qwen.QWEN3_VL | {"patch_size": 12}, backend).to_json_string())
+    videos = json.loads(transformers.Qwen3VLVideoProcessor().to_json_string())
+    nested = {"image_processor": written, "processor_class": "Qwen3VLProcessor", "video_processor": videos}
+    (tmp_path / "processor_config.json").write_text(json.dumps(nested))
+    # What the nested fields have precedence over.
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(qwen.QWEN2_5_VL))
+    theirs = kinds[backend].from_pretrained(tmp_path)
+    rgb = scene(131, 97, 3)
+    expected = theirs(Image.fromarray(rgb), return_tensors="pt")["pixel_values"].numpy()
+    # Which of the two wrote a file does not show in it.
+    ours = processor(nested, backend)
+    found = ours.preprocess_rgb(rgb, "float32").tensors["pixel_values"]
+    assert found.shape[1] == 3 * 2 * 12 * 12
+    assert np.array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
 def test_class_defaults_are_those_of_today() -> None:

@@ -1,4 +1,5 @@
-//! `preprocessor_config.json` of a checkpoint, as it stands, to parameters.
+//! `preprocessor_config.json` of a checkpoint, as it stands, to parameters; or the `processor_config.json` that
+//! transformers 5 writes instead, which has the same fields under `image_processor`.
 //!
 //! Field names old and new are understood. A field that is not known here could change the result, so it is
 //! refused; those that transformers' Qwen processors take and never use are ignored by name.
@@ -45,16 +46,21 @@ const IGNORED: [&str; 22] = [
     "transformers_version",
 ];
 
+// Read, but kept under another name or only checked.
+const PARAMETERS_NOT_KEPT: [&str; 5] =
+    ["do_convert_rgb", "feature_extractor_type", "image_processor_type", "max_pixels", "min_pixels"];
+
 /// Parameters from a JSON object; absent and null fields take the class defaults.
 ///
 /// Beside the checkpoint's fields there are `backend` (`"torchvision"` or `"pil"`), `expand_temporal`, and the
-/// names `"aten_u8"` and `"pil"` as `resample`, which stand for a backend with its bicubic filter.
+/// names `"aten_u8"` and `"pil"` as `resample`, which stand for a backend with its bicubic filter. Of an object with
+/// `image_processor` that is all that is read, as transformers does it, but for `backend` and `expand_temporal`.
 ///
 /// # Errors
 /// [`crate::error::CoreError::InvalidArgument`] that names the field and the way out.
 pub fn parse(parameters_json: &str) -> Result<QwenVlParameters> {
-    let mut fields = Fields(parse_parameters::<Map<String, Value>>("qwen_vl", parameters_json)?);
     let defaults = QwenVlParameters::default();
+    let mut fields = Fields(image_fields(parse_parameters("qwen_vl", parameters_json)?, &defaults)?);
     let (resample_backend, resample) = fields.resample(defaults.resample)?;
     let class_backend = fields.class_backend()?;
     let backend = match (fields.backend()?, resample_backend) {
@@ -85,6 +91,29 @@ pub fn parse(parameters_json: &str) -> Result<QwenVlParameters> {
     fields.refuse_the_rest()?;
     parameters.validate()?;
     Ok(parameters)
+}
+
+// The fields of the image processor, if it is one of several. The others are of videos and of text; but a parameter
+// beside it, which nobody would read, was meant for it.
+fn image_fields(mut fields: Map<String, Value>, known: &QwenVlParameters) -> Result<Map<String, Value>> {
+    let mut image = match fields.remove("image_processor") {
+        None | Some(Value::Null) => return Ok(fields),
+        Some(Value::Object(image)) => image,
+        Some(_) => return Err(refusal("image_processor must be an object")),
+    };
+    for name in ["backend", "expand_temporal"] {
+        if let Some(value) = fields.remove(name)
+            && image.insert(name.to_owned(), value.clone()).is_some_and(|inner| inner != value)
+        {
+            return Err(refusal(format!("{name} differs within image_processor; keep one of them")));
+        }
+    }
+    let known = serde_json::to_value(known).unwrap_or_default();
+    let is_parameter = |name: &str| known.get(name).is_some() || PARAMETERS_NOT_KEPT.contains(&name);
+    if let Some(name) = fields.keys().find(|name| is_parameter(name)) {
+        return Err(refusal(format!("{name} stands beside image_processor; move it into that")));
+    }
+    Ok(image)
 }
 
 struct Fields(Map<String, Value>);
@@ -267,6 +296,31 @@ mod tests {
             r#"{"min_pixels":-1}"#,
         ] {
             assert!(budget(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_image_processor_among_others_is_all_that_is_read() {
+        let image = r#"{"image_processor_type":"Qwen2VLImageProcessor","patch_size":16}"#;
+        let nested = |more: &str| {
+            parse(&format!(
+                r#"{{"image_processor":{image},"processor_class":"Qwen3VLProcessor",
+                "video_processor":{{"patch_size":7,"surprise":1}}{more}}}"#
+            ))
+        };
+        assert_eq!(nested(""), parse(image));
+        let ours = nested(r#","backend":"pil","expand_temporal":true,"image_token_id":1"#).expect("valid");
+        assert_eq!((ours.backend, ours.expand_temporal, ours.patch_size), (Backend::Pil, true, 16));
+        for name in ["patch_size", "max_pixels", "size", "resample"] {
+            let error = nested(&format!(r#","{name}":3"#)).expect_err(name).to_string();
+            assert!(error.contains(name), "{error}");
+        }
+        for bad in [
+            r#"{"image_processor":[]}"#,
+            r#"{"image_processor":{"surprise":1}}"#,
+            r#"{"image_processor":{"backend":"pil"},"backend":"torchvision"}"#,
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
         }
     }
 

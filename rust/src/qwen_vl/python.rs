@@ -1,6 +1,7 @@
 //! `_core.qwen_vl`: the published functions, with the published arguments and results.
 
 use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
@@ -31,11 +32,33 @@ type Offsets = (usize, usize);
 type MultimodalRequest<'py> =
     (Vec<i64>, Bound<'py, PyAny>, Vec<Grid>, Vec<u64>, Vec<Offsets>, Bound<'py, PyAny>, i64);
 
+// Building a processor tries its arithmetic with every byte, which takes as long as a thumbnail; and a server sends the
+// same spec with each of its images. Least recently built first.
+static PUBLISHED: Mutex<Vec<(String, Arc<QwenVlProcessor>)>> = Mutex::new(Vec::new());
+const MOST_PUBLISHED: usize = 8;
+const LONGEST_SPEC_BYTES: usize = 16 << 10;
+
 // The published functions hold all temporal copies, whatever the spec says.
-fn published_processor(spec_json: &str) -> Result<QwenVlProcessor> {
+fn published_processor(spec_json: &str) -> Result<Arc<QwenVlProcessor>> {
+    // Not waited for: a fork may have left it locked for ever.
+    let built = PUBLISHED.try_lock().ok().and_then(|built| {
+        built.iter().find(|(spec, _)| spec == spec_json).map(|(_, processor)| Arc::clone(processor))
+    });
+    if let Some(processor) = built {
+        return Ok(processor);
+    }
     let mut parameters = checkpoint::parse(spec_json)?;
     parameters.expand_temporal = true;
-    QwenVlProcessor::new(parameters)
+    let processor = Arc::new(QwenVlProcessor::new(parameters)?);
+    if let Ok(mut built) = PUBLISHED.try_lock()
+        && spec_json.len() <= LONGEST_SPEC_BYTES
+    {
+        if built.len() >= MOST_PUBLISHED {
+            built.remove(0);
+        }
+        built.push((spec_json.to_owned(), Arc::clone(&processor)));
+    }
+    Ok(processor)
 }
 
 /// An encoded image: bytes, or text that is a `data:` URL or base64.
@@ -98,7 +121,7 @@ fn grid(layout: &Layout) -> Grid {
 /// Preprocesses one encoded image: `(flat float32 values, (t, rows, columns))`.
 #[pyfunction]
 fn preprocess<'py>(py: Python<'py>, data: Borrowed, spec_json: &str) -> PyResult<(Bound<'py, PyAny>, Grid)> {
-    let (decoded, features) = run(py, || process(&published_processor(spec_json)?, &[Source::Bytes(data)]))?;
+    let (decoded, features) = run(py, || process(&*published_processor(spec_json)?, &[Source::Bytes(data)]))?;
     let grid = decoded.first().map_or((0, 0, 0), |item| grid(&item.layout));
     Ok((flat_array::<f32>(py, features)?, grid))
 }
