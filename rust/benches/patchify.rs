@@ -8,7 +8,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use sglang_mm_ray::common::memory::Buffer;
 use sglang_mm_ray::common::simd::{Level, with_level};
 use sglang_mm_ray::common::transforms::normalize::Normaliser;
-use sglang_mm_ray::inkling::patchify::{grid, patchify};
+use sglang_mm_ray::inkling::patchify::{Pixels, grid, patchify};
 use sglang_mm_ray::tensor::Transport;
 
 const SIZES: [(usize, usize); 2] = [(1024, 1024), (2048, 1152)];
@@ -36,7 +36,14 @@ fn levels(criterion: &mut Criterion) {
                         bencher.iter(|| {
                             let (pixels, out) = (black_box(&pixels), black_box(out.bytes_mut()));
                             with_level(level, || {
-                                patchify(&normaliser, pixels, width, height, PATCH_PX, transport, out)
+                                patchify(
+                                    &normaliser,
+                                    Pixels { bytes: pixels, width, height },
+                                    PATCH_PX,
+                                    transport,
+                                    bytes,
+                                    out,
+                                )
                             })
                             .expect("an available level")
                             .expect("sound arguments");

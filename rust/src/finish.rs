@@ -32,7 +32,8 @@ pub fn finish_batch(
     out: &mut [u8],
     offsets_bytes: Option<&[usize]>,
 ) -> Result<()> {
-    let sizes = images.iter().map(|image| finished_bytes(processor, image, transport));
+    // The pixels are resized already, so their own size is the planned one; what they become is the family's.
+    let sizes = images.iter().map(|image| finished_bytes(processor, image.width, image.height, transport));
     let sizes = sizes.collect::<Result<Vec<_>>>()?;
     let offsets = match offsets_bytes {
         Some(offsets) if offsets.len() == images.len() => offsets.to_vec(),
@@ -70,9 +71,17 @@ pub fn finish_batch(
     })
 }
 
-// The pixels are resized already, so their own size is the planned one; what they become is the family's.
-fn finished_bytes(processor: &dyn ImageProcessor, image: &Pixels<'_>, transport: Transport) -> Result<usize> {
-    let tensors = processor.finished(image.width, image.height, transport)?;
+/// Bytes of what so many rows of pixels become: those of an image, or of a band.
+///
+/// # Errors
+/// As [`ImageProcessor::finished`].
+pub fn finished_bytes(
+    processor: &dyn ImageProcessor,
+    width: usize,
+    rows: usize,
+    transport: Transport,
+) -> Result<usize> {
+    let tensors = processor.finished(width, rows, transport)?;
     Ok(tensors.iter().map(TensorSpec::size_bytes).fold(0, usize::saturating_add))
 }
 

@@ -11,6 +11,7 @@ pub mod inkling;
 pub mod pipeline;
 pub mod qwen_vl;
 pub mod registry;
+pub mod stages;
 pub mod tensor;
 
 #[cfg(feature = "python")]

@@ -111,6 +111,34 @@ pub trait ImageProcessor: Send + Sync {
         transport: Transport,
         out: &mut [u8],
     ) -> Result<()>;
+
+    /// How many rows of pixels make a band, if the family can work by bands: the pixels of [`Self::process`] are the
+    /// image resized to the planned size, or as it is where that is its own; they become one tensor by
+    /// [`Self::finish`]; and `finish` of an image is `finish` of each band of rows, one after the other.
+    ///
+    /// Then decoding, resizing and finishing take turns in the cache. Without, as by default, each is a pass of its
+    /// own over the whole image.
+    fn band_rows(&self) -> Option<usize> {
+        None
+    }
+
+    /// [`Self::finish`] of one band (of `height` rows) of an image that becomes `all_bytes` bytes, whose size may decide
+    /// whether its output goes through the cache.
+    ///
+    /// # Errors
+    /// As [`Self::finish`].
+    fn finish_band(
+        &self,
+        pixels: &[u8],
+        width: usize,
+        height: usize,
+        transport: Transport,
+        all_bytes: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let _ = all_bytes;
+        self.finish(pixels, width, height, transport, out)
+    }
 }
 
 /// The families by name.

@@ -1,5 +1,6 @@
 //! What every model family shares: thread pool, hashing, decoding, resizing, transforms.
 
+pub mod bands;
 pub mod base64;
 pub mod bf16;
 pub mod decode;

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use crate::common::dims::scaled_dims;
 use crate::common::memory::Buffer;
-use crate::common::resize::{self, Filter, Size};
+use crate::common::resize::{self, Arithmetic, Filter, Size};
 use crate::common::transforms::normalize::Normaliser;
 use crate::error::{CoreError, Result};
-use crate::pipeline::{StageTimes, timed};
+use crate::pipeline::StageTimes;
 use crate::registry::{ImageProcessor, ImageProcessorSpec, Plan, parse_parameters};
+use crate::stages::{Resizing, resize_and_finish};
 use crate::tensor::{Tensor, TensorSpec, Transport};
 
 pub use parameters::InklingParameters;
@@ -97,37 +98,17 @@ impl ImageProcessor for InklingProcessor {
         transport: Transport,
         times: &mut StageTimes,
     ) -> Result<Vec<Tensor>> {
-        if width == 0 || height == 0 || rgb.len() != width * height * 3 {
-            return Err(CoreError::argument(format!(
-                "{} bytes are not {width} x {height} RGB pixels",
-                rgb.len()
-            )));
-        }
         let plan = self.plan(width, height, transport)?;
         let Some(spec) = plan.tensors.into_iter().next() else {
             return Err(CoreError::Internal("inkling planned no tensor".to_owned()));
         };
-        let same_size = (plan.width, plan.height) == (width, height);
         let mut data = Buffer::take(spec.size_bytes())?;
-        let StageTimes { resize_s, patchify_s, .. } = times;
-        let size =
-            Size { in_width: width, in_height: height, out_width: plan.width, out_height: plan.height };
-        let mut resize = |out: &mut [u8]| {
-            timed(resize_s, || resize::resize_rgb(rgb, size, Filter::Lanczos, resize::pass_order(), out))
+        let resizing = Resizing {
+            size: Size { in_width: width, in_height: height, out_width: plan.width, out_height: plan.height },
+            filter: Filter::Lanczos,
+            arithmetic: Arithmetic::Pillow(resize::pass_order()),
         };
-        let mut patchify = |pixels: &[u8], out: &mut [u8]| {
-            timed(patchify_s, || self.finish(pixels, plan.width, plan.height, transport, out))
-        };
-        match (transport, same_size) {
-            (Transport::Uint8, true) => data.bytes_mut().copy_from_slice(rgb),
-            (Transport::Uint8, false) => resize(data.bytes_mut())?,
-            (_, true) => patchify(rgb, data.bytes_mut())?,
-            (_, false) => {
-                let mut pixels = Buffer::take(plan.width * plan.height * 3)?;
-                resize(pixels.bytes_mut())?;
-                patchify(pixels.bytes(), data.bytes_mut())?;
-            }
-        }
+        resize_and_finish(self, rgb, &resizing, transport, times, data.bytes_mut())?;
         Ok(vec![Tensor { spec, data }])
     }
 
@@ -149,15 +130,25 @@ impl ImageProcessor for InklingProcessor {
         transport: Transport,
         out: &mut [u8],
     ) -> Result<()> {
-        patchify::patchify(
-            &self.normaliser,
-            pixels,
-            width,
-            height,
-            self.parameters.patch_size,
-            transport,
-            out,
-        )
+        let all_bytes = out.len();
+        self.finish_band(pixels, width, height, transport, all_bytes, out)
+    }
+
+    fn band_rows(&self) -> Option<usize> {
+        Some(self.parameters.patch_size)
+    }
+
+    fn finish_band(
+        &self,
+        pixels: &[u8],
+        width: usize,
+        height: usize,
+        transport: Transport,
+        all_bytes: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let image = patchify::Pixels { bytes: pixels, width, height };
+        patchify::patchify(&self.normaliser, image, self.parameters.patch_size, transport, all_bytes, out)
     }
 }
 

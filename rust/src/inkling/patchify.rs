@@ -24,23 +24,35 @@ pub fn grid(width: usize, height: usize, patch_px: usize) -> (usize, usize) {
     (height.div_ceil(patch_px), (width / patch_px).saturating_add(1))
 }
 
-/// Writes `[rows * columns, patch_px, patch_px, 3]` normalised values of `pixels` into `out`.
+/// RGB pixels of an image, or of one band of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Pixels<'a> {
+    /// `height * width * 3` bytes, HWC.
+    pub bytes: &'a [u8],
+    /// Width in pixels.
+    pub width: usize,
+    /// Height in pixels.
+    pub height: usize,
+}
+
+/// Writes `[rows * columns, patch_px, patch_px, 3]` normalised values of `pixels` into `out`, which is all of an output
+/// of `all_bytes`, or a band.
 ///
 /// # Errors
 /// [`CoreError::InvalidArgument`] if a buffer has the wrong length or `transport` is `Uint8`.
 pub fn patchify(
     normaliser: &Normaliser,
-    pixels: &[u8],
-    width: usize,
-    height: usize,
+    pixels: Pixels<'_>,
     patch_px: usize,
     transport: Transport,
+    all_bytes: usize,
     out: &mut [u8],
 ) -> Result<()> {
-    if Some(pixels.len()) != width.checked_mul(height).and_then(|pixels| pixels.checked_mul(3)) {
+    let Pixels { bytes, width, height } = pixels;
+    if Some(bytes.len()) != width.checked_mul(height).and_then(|pixels| pixels.checked_mul(3)) {
         return Err(CoreError::argument(format!(
             "{} bytes are not {width} x {height} RGB pixels",
-            pixels.len()
+            bytes.len()
         )));
     }
     let (rows, columns) = grid(width, height, patch_px);
@@ -51,7 +63,8 @@ pub fn patchify(
             out.len()
         )));
     }
-    let image = Image { pixels, width, height, patch_px, columns, level: simd::level()? };
+    let is_streamed = all_bytes >= SMALLEST_STREAMED_BYTES;
+    let image = Image { pixels, patch_px, columns, is_streamed, level: simd::level()? };
     match transport {
         Transport::Bf16 => {
             let out = bytemuck::try_cast_slice_mut::<_, u16>(out)
@@ -72,11 +85,10 @@ pub fn patchify(
 
 #[derive(Clone, Copy)]
 struct Image<'a> {
-    pixels: &'a [u8],
-    width: usize,
-    height: usize,
+    pixels: Pixels<'a>,
     patch_px: usize,
     columns: usize,
+    is_streamed: bool,
     level: Level,
 }
 
@@ -85,8 +97,7 @@ impl Image<'_> {
         let padding = normaliser.of_scaled(PADDING_SCALED).map(T::from_f32);
         let row_len = self.columns * self.patch_px * self.patch_px * 3;
         let rows = SMALLEST_PIECE_BYTES.div_ceil(row_len * size_of::<T>());
-        let is_streamed = size_of_val(out) >= SMALLEST_STREAMED_BYTES;
-        let stage = || Stage::new(self, is_streamed);
+        let stage = || Stage::new(self);
         let write = |stage: &mut Stage<T>, row: usize, out: &mut [T]| {
             for (column, out) in out.chunks_exact_mut(self.patch_len()).enumerate() {
                 self.write_patch(normaliser, padding, (row, column), stage, out);
@@ -115,12 +126,12 @@ impl Image<'_> {
         stage: &mut Stage<T>,
         patch: &mut [T],
     ) {
-        let Self { pixels, width, height, patch_px, level, .. } = *self;
+        let Self { pixels: Pixels { bytes, width, height }, patch_px, level, .. } = *self;
         let (run, stride) = (patch_px * 3, width * 3);
         let (top, left) = (row * patch_px, column * patch_px);
         let count = patch_px.min(height - top);
         let len = patch_px.min(width - left) * 3;
-        let bytes = if len > 0 { &pixels[top * stride + left * 3..] } else { &[] };
+        let bytes = if len > 0 { &bytes[top * stride + left * 3..] } else { &[] };
         let lines = Lines { bytes, stride, len, count };
         let streamer = stage.streamer.as_ref();
         if lines.len * lines.count == patch.len() && !stage.packed.is_empty() {
@@ -150,10 +161,10 @@ struct Stage<T> {
 }
 
 impl<T: Normalised> Stage<T> {
-    fn new(image: &Image<'_>, is_streamed: bool) -> Self {
+    fn new(image: &Image<'_>) -> Self {
         let len = image.patch_len();
         let fits = len * size_of::<T>() <= LARGEST_STAGED_BYTES;
-        let streamer = Streamer::for_level(image.level).filter(|_| is_streamed && fits);
+        let streamer = Streamer::for_level(image.level).filter(|_| image.is_streamed && fits);
         Self {
             packed: vec![0; if fits { len } else { 0 }],
             padded: streamer.is_some().then(|| vec![T::zeroed(); len]),
@@ -238,7 +249,8 @@ mod tests {
             for level in Level::available() {
                 let write = |transport, out: &mut [u8]| {
                     with_level(level, || {
-                        patchify(&normaliser, &pixels, width, height, patch_px, transport, out)
+                        let (image, all_bytes) = (Pixels { bytes: &pixels, width, height }, out.len());
+                        patchify(&normaliser, image, patch_px, transport, all_bytes, out)
                     })
                     .expect("level")
                     .expect("sizes");

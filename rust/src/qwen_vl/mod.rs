@@ -25,8 +25,9 @@ use std::sync::Arc;
 use crate::common::memory::Buffer;
 use crate::common::resize::{self, Arithmetic, Size};
 use crate::error::{CoreError, Result};
-use crate::pipeline::{StageTimes, timed};
+use crate::pipeline::StageTimes;
 use crate::registry::{ImageProcessor, ImageProcessorSpec, Plan};
+use crate::stages::{Resizing, resize_and_finish};
 use crate::tensor::{Tensor, TensorSpec, Transport};
 use normalize::{CHANNELS, Normaliser};
 use patchify::Layout;
@@ -107,32 +108,13 @@ impl QwenVlProcessor {
         times: &mut StageTimes,
         out: &mut [u8],
     ) -> Result<()> {
-        if rgb.len() != width * height * CHANNELS {
-            return Err(CoreError::argument(format!(
-                "{} bytes are not {width} x {height} RGB pixels",
-                rgb.len()
-            )));
-        }
         let (out_height, out_width) = self.resized(height, width)?;
-        let size = Size { in_width: width, in_height: height, out_width, out_height };
-        let StageTimes { resize_s, patchify_s, .. } = times;
-        let mut resize = |out: &mut [u8]| {
-            let filter = self.parameters.resample;
-            timed(resize_s, || resize::resize_rgb_as(rgb, size, filter, self.arithmetic(), out))
+        let resizing = Resizing {
+            size: Size { in_width: width, in_height: height, out_width, out_height },
+            filter: self.parameters.resample,
+            arithmetic: self.arithmetic(),
         };
-        let mut patchify = |pixels: &[u8], out: &mut [u8]| {
-            timed(patchify_s, || self.finish(pixels, out_width, out_height, transport, out))
-        };
-        let same_size = (out_height, out_width) == (height, width);
-        match (transport, same_size) {
-            (Transport::Uint8, _) => resize(out),
-            (_, true) => patchify(rgb, out),
-            (_, false) => {
-                let mut pixels = Buffer::take(out_width * out_height * CHANNELS)?;
-                resize(pixels.bytes_mut())?;
-                patchify(pixels.bytes(), out)
-            }
-        }
+        resize_and_finish(self, rgb, &resizing, transport, times, out)
     }
 
     fn arithmetic(&self) -> Arithmetic {
@@ -215,7 +197,25 @@ impl ImageProcessor for QwenVlProcessor {
         transport: Transport,
         out: &mut [u8],
     ) -> Result<()> {
-        patchify::patchify(&self.normaliser, pixels, self.layout(height, width), transport, out)
+        let all_bytes = out.len();
+        self.finish_band(pixels, width, height, transport, all_bytes, out)
+    }
+
+    fn band_rows(&self) -> Option<usize> {
+        Some(self.parameters.factor_px())
+    }
+
+    fn finish_band(
+        &self,
+        pixels: &[u8],
+        width: usize,
+        height: usize,
+        transport: Transport,
+        all_bytes: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let layout = self.layout(height, width);
+        patchify::patchify(&self.normaliser, pixels, layout, transport, all_bytes, out)
     }
 }
 

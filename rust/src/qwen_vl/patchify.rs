@@ -112,7 +112,7 @@ impl Layout {
 }
 
 /// Writes `[rows * columns, CHANNELS * copies * patch_px * patch_px]` normalised values of `pixels` (HWC) into
-/// `out`, in native byte order.
+/// `out`, in native byte order. That is all of an output of `all_bytes`, or a band of it.
 ///
 /// # Errors
 /// [`CoreError::InvalidArgument`] if a length or a side is wrong, or `transport` is `Uint8`.
@@ -121,6 +121,7 @@ pub fn patchify(
     pixels: &[u8],
     layout: Layout,
     transport: Transport,
+    all_bytes: usize,
     out: &mut [u8],
 ) -> Result<()> {
     let Layout { width, height, .. } = layout;
@@ -139,13 +140,19 @@ pub fn patchify(
         )));
     }
     match transport {
-        Transport::Bf16 => write::<u16>(normaliser, pixels, layout, out),
-        Transport::Float32 => write::<f32>(normaliser, pixels, layout, out),
+        Transport::Bf16 => write::<u16>(normaliser, pixels, layout, all_bytes, out),
+        Transport::Float32 => write::<f32>(normaliser, pixels, layout, all_bytes, out),
         Transport::Uint8 => Err(CoreError::argument("uint8 pixels are not patches; choose bf16 or float32")),
     }
 }
 
-fn write<T: Element>(normaliser: &Normaliser, pixels: &[u8], layout: Layout, out: &mut [u8]) -> Result<()> {
+fn write<T: Element>(
+    normaliser: &Normaliser,
+    pixels: &[u8],
+    layout: Layout,
+    all_bytes: usize,
+    out: &mut [u8],
+) -> Result<()> {
     let level = simd::level()?;
     let out_bytes = out.len();
     let out: &mut [T] = bytemuck::try_cast_slice_mut(out)
@@ -154,7 +161,7 @@ fn write<T: Element>(normaliser: &Normaliser, pixels: &[u8], layout: Layout, out
     if band_values == 0 {
         return Ok(());
     }
-    let stream = out_bytes >= STREAM_BYTES;
+    let stream = all_bytes >= STREAM_BYTES;
     let write_band =
         |(band, out): (usize, &mut [T])| write_band(normaliser, level, pixels, layout, band, stream, out);
     // Asked only within the core's pool: elsewhere, asking would start another one.
@@ -264,7 +271,7 @@ mod tests {
         let mut memory = vec![0x5555_5555_u128; len / 16 + 2];
         let memory: &mut [u8] = bytemuck::cast_slice_mut(&mut memory);
         let out = &mut memory[skew * element..skew * element + len];
-        let made = simd::with_level(level, || patchify(normaliser, &pixels, layout, transport, out));
+        let made = simd::with_level(level, || patchify(normaliser, &pixels, layout, transport, len, out));
         made.expect("the level is available").expect("the layout is valid");
         let written = out.to_vec();
         let untouched = |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, 0 | 0x55));

@@ -1,15 +1,18 @@
 //! Both passes in one sweep: strips of columns, over a ring of groups of rows that stays in the cache.
 //!
 //! A chunk of source rows is resampled along x into groups of rows, and every output row whose window is then
-//! complete is made from them. A side that keeps its size has its pass replaced by a mere change of layout.
+//! complete is made from them. A side that keeps its size has its pass replaced by a mere change of layout. The rows
+//! are the output, or go on by bands while they are in the cache.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rayon::prelude::*;
 
 use super::kernels::{self, CHUNK_ROWS, Chunk, Horizontal, Outputs, Ring, Rows};
 use super::windows::Windows;
+use crate::common::bands::Bands;
 use crate::common::memory::Buffer;
 use crate::common::simd::Level;
 use crate::error::Result;
@@ -32,30 +35,70 @@ const RING_BYTES: usize = 320 << 10;
 /// Columns of a strip are a multiple of this; no vector of a kernel is longer.
 const STRIP_ALIGN: usize = 64;
 /// An image is split over threads only if each gets this much work, in samples read and values written.
-pub const BAND_BYTES: usize = 1 << 20;
+pub const PART_BYTES: usize = 1 << 20;
+
+/// The rows that a resize makes, and where they go.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// How many rows.
+    pub rows: usize,
+    /// Bytes of one.
+    pub row_bytes: usize,
+    /// What becomes of them; without, they are the output.
+    pub bands: Option<Bands<'a>>,
+}
+
+impl Target<'_> {
+    // Bytes of the output that so many rows, from the first of a band on, become.
+    fn out_bytes(&self, rows: usize) -> usize {
+        match self.bands {
+            None => rows * self.row_bytes,
+            Some(bands) => rows.div_ceil(bands.rows) * bands.out_bytes,
+        }
+    }
+}
 
 impl Passes {
-    /// Resizes `source` into `out`, rows of `out_row_bytes`; splits a large image over the current rayon pool.
-    pub fn run(&self, source: Rows, out: &mut [u8], out_row_bytes: usize) -> Result<()> {
-        let rows = out.len() / out_row_bytes;
-        let bands = match rayon::current_thread_index() {
-            Some(_) => {
-                rayon::current_num_threads().min((source.bytes.len() + out.len()) / BAND_BYTES).min(rows / 32)
-            }
+    /// Resizes `source` into `out`; splits a large image over the current rayon pool. Returns the seconds that its
+    /// threads worked, in total.
+    pub fn run(&self, source: Rows, target: Target, out: &mut [u8]) -> Result<f64> {
+        let Target { rows, row_bytes, .. } = target;
+        let parts = match rayon::current_thread_index() {
+            Some(_) => rayon::current_num_threads()
+                .min((source.bytes.len() + rows * row_bytes) / PART_BYTES)
+                .min(rows / 32),
             None => 1,
         };
-        if bands <= 1 {
-            return self.band(source, 0, out, out_row_bytes);
+        if parts <= 1 {
+            return self.part(source, target, 0..rows, out);
         }
-        // Whole chunks, so that without a vertical pass no row is resampled twice.
-        let band_rows = rows.div_ceil(bands).next_multiple_of(CHUNK_ROWS);
-        out.par_chunks_mut(band_rows * out_row_bytes)
+        let part_rows = rows.div_ceil(parts).next_multiple_of(self.step_rows(&target));
+        out.par_chunks_mut(target.out_bytes(part_rows))
             .enumerate()
-            .try_for_each(|(band, out)| self.band(source, band * band_rows, out, out_row_bytes))
+            .map(|(part, out)| {
+                let first_row = part * part_rows;
+                self.part(source, target, first_row..rows.min(first_row + part_rows), out)
+            })
+            .sum()
     }
 
-    // Makes the output rows from `first_row` on.
-    fn band(&self, source: Rows, first_row: usize, out: &mut [u8], out_row_bytes: usize) -> Result<()> {
+    // What the rows of a part are a multiple of: whole bands; and without a vertical pass whole chunks, so that no row
+    // is resampled twice.
+    fn step_rows(&self, target: &Target) -> usize {
+        match target.bands {
+            None => CHUNK_ROWS,
+            Some(bands) if self.vertical.is_some() => bands.rows,
+            Some(bands) => bands.rows * (CHUNK_ROWS >> bands.rows.trailing_zeros().min(CHUNK_ROWS.ilog2())),
+        }
+    }
+
+    // Makes the output rows `rows`, which become all of `out`.
+    fn part(&self, source: Rows, target: Target, rows: Range<usize>, out: &mut [u8]) -> Result<f64> {
+        let started = Instant::now();
+        let out_row_bytes = target.row_bytes;
+        // Without bands, one step makes all rows, strip by strip; with them each strip keeps its ring from one step to
+        // the next.
+        let step_rows = target.bands.map_or(rows.len(), |_| self.step_rows(&target).min(rows.len()));
         let group_rows = kernels::group_rows(self.level);
         let chunk_groups = CHUNK_ROWS / group_rows;
         // A chunk always fits behind the groups that must be kept; the rest delays moving them to the front.
@@ -72,19 +115,45 @@ impl Passes {
         let scratch_bytes = self.horizontal.as_ref().map_or(0, |weights| weights.scratch_bytes()).max(
             self.vertical.as_ref().map_or(0, |weights| kernels::vertical_scratch_bytes(self.level, weights)),
         );
-        let mut memory = Buffer::take(stride * capacity + scratch_bytes)?;
-        let (ring, scratch) = memory.bytes_mut().split_at_mut(stride * capacity);
-        for start in (0..out_pixels).step_by(strip_pixels) {
-            let pixels = start..(start + strip_pixels).min(out_pixels);
-            let strip = Strip { passes: self, source, stride, pixels };
-            match &self.vertical {
-                Some(windows) => {
-                    strip.resample_rows(windows, first_row, ring, scratch, out, out_row_bytes);
+        let ring_bytes = stride * capacity;
+        let (rings, step_bytes) = target.bands.map_or((1, 0), |_| (strips, step_rows * out_row_bytes));
+        let mut memory = Buffer::take(rings * ring_bytes + scratch_bytes + step_bytes)?;
+        let (ring_memory, rest) = memory.bytes_mut().split_at_mut(rings * ring_bytes);
+        let (scratch, step) = rest.split_at_mut(scratch_bytes);
+        let first_group = self
+            .vertical
+            .as_ref()
+            .map_or(0, |windows| windows.keep_from(rows.start) / chunk_groups * chunk_groups);
+        let starts = (0..out_pixels).step_by(strip_pixels);
+        let mut strips: Vec<Strip> = starts
+            .map(|start| {
+                let pixels = start..(start + strip_pixels).min(out_pixels);
+                Strip { passes: self, source, stride, pixels, held: first_group..first_group }
+            })
+            .collect();
+        let mut make = |first_row: usize, out: &mut [u8]| {
+            for (index, strip) in strips.iter_mut().enumerate() {
+                let ring = &mut ring_memory[index % rings * ring_bytes..][..ring_bytes];
+                match &self.vertical {
+                    Some(windows) => {
+                        strip.resample_rows(windows, first_row, ring, scratch, out, out_row_bytes);
+                    }
+                    None => strip.keep_rows(first_row, ring, scratch, out, out_row_bytes),
                 }
-                None => strip.keep_rows(first_row, ring, scratch, out, out_row_bytes),
+            }
+        };
+        match target.bands {
+            None => make(rows.start, out),
+            Some(bands) => {
+                let firsts = rows.clone().step_by(step_rows);
+                for (first_row, out) in firsts.zip(out.chunks_mut(target.out_bytes(step_rows))) {
+                    let made = &mut step[..step_rows.min(rows.end - first_row) * out_row_bytes];
+                    make(first_row, made);
+                    bands.finish_rows(made, out_row_bytes, out)?;
+                }
             }
         }
-        Ok(())
+        Ok(started.elapsed().as_secs_f64())
     }
 }
 
@@ -93,11 +162,14 @@ struct Strip<'a> {
     source: Rows<'a>,
     stride: usize,
     pixels: Range<usize>,
+    // The groups of rows that are in its ring.
+    held: Range<usize>,
 }
 
 impl Strip<'_> {
+    // Rows are asked for in order: what the ring holds is of use to the next call.
     fn resample_rows(
-        &self,
+        &mut self,
         windows: &Windows,
         first_row: usize,
         ring: &mut [u8],
@@ -108,8 +180,7 @@ impl Strip<'_> {
         let (stride, group_rows) = (self.stride, windows.group_len);
         let chunk_groups = CHUNK_ROWS / group_rows;
         // The ring holds groups `from..to` of the image.
-        let mut from = windows.keep_from(first_row) / chunk_groups * chunk_groups;
-        let mut to = from;
+        let Range { start: mut from, end: mut to } = self.held;
         let rows = out.len() / out_row_bytes;
         let mut done = 0;
         while done < rows {
@@ -132,6 +203,7 @@ impl Strip<'_> {
             kernels::vertical(self.passes.level, windows, range, &groups, scratch, &mut outputs);
             done += due;
         }
+        self.held = from..to;
     }
 
     fn keep_rows(

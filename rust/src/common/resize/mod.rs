@@ -21,7 +21,8 @@ mod tests;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::common::simd::{self, Level};
+use crate::common::bands::Bands;
+use crate::common::simd;
 use crate::error::{CoreError, Result};
 
 /// Resampling filter, by Pillow's names.
@@ -120,7 +121,7 @@ pub fn set_pass_order(order: PassOrder) {
 
 /// Whether a resize of so many bytes, in and out, is split over the threads of a rayon pool.
 pub fn splits(bytes: usize) -> bool {
-    bytes >= 2 * engine::BAND_BYTES
+    bytes >= 2 * engine::PART_BYTES
 }
 
 /// Resizes RGB (`in_height * in_width * 3` bytes, HWC) into `out`, as Pillow does.
@@ -145,6 +146,24 @@ pub fn resize_rgb_as(
     resize(source, 3, size, filter, arithmetic, out)
 }
 
+/// Resizes RGB (`in_height * in_width * 3` bytes, HWC), whose rows become `out` by bands: the result is never in memory
+/// as a whole. Returns the seconds that the threads worked on it, in total.
+///
+/// # Errors
+/// As [`resize`], and what finishing a band returns.
+pub fn resize_rgb_by_bands(
+    source: &[u8],
+    size: Size,
+    filter: Filter,
+    arithmetic: Arithmetic,
+    bands: Bands,
+    out: &mut [u8],
+) -> Result<f64> {
+    check(source, 3, &size, filter)?;
+    bands.check(size.out_height, out.len())?;
+    plan::resize(simd::level()?, source, 3, size, filter, arithmetic, Some(bands), out)
+}
+
 /// Resizes 1, 3 or 4 interleaved channels (`in_height * in_width * channels` bytes, HWC) into `out`.
 ///
 /// Called from a rayon pool, it splits a large image over the pool's threads.
@@ -160,15 +179,26 @@ pub fn resize(
     arithmetic: Arithmetic,
     out: &mut [u8],
 ) -> Result<()> {
-    let Size { in_width, in_height, out_width, out_height } = size;
+    check(source, channels, &size, filter)?;
+    if Some(out.len()) != size_bytes(size.out_width, size.out_height, channels) {
+        return Err(CoreError::argument("buffer length does not match width * height * channels"));
+    }
+    plan::resize(simd::level()?, source, channels, size, filter, arithmetic, None, out).map(|_| ())
+}
+
+fn size_bytes(width: usize, height: usize, channels: usize) -> Option<usize> {
+    width.checked_mul(height)?.checked_mul(channels)
+}
+
+fn check(source: &[u8], channels: usize, size: &Size, filter: Filter) -> Result<()> {
+    let Size { in_width, in_height, out_width, out_height } = *size;
     if !matches!(channels, 1 | 3 | 4) {
         return Err(CoreError::argument(format!("cannot resize {channels} channels, only 1, 3 or 4")));
     }
     if in_width == 0 || in_height == 0 || out_width == 0 || out_height == 0 {
         return Err(CoreError::argument("cannot resize from or to an empty image"));
     }
-    let bytes = |width: usize, height: usize| width.checked_mul(height)?.checked_mul(channels);
-    if Some(source.len()) != bytes(in_width, in_height) || Some(out.len()) != bytes(out_width, out_height) {
+    if Some(source.len()) != size_bytes(in_width, in_height, channels) {
         return Err(CoreError::argument("buffer length does not match width * height * channels"));
     }
     for (from, to) in [(in_width, out_width), (in_height, out_height)] {
@@ -177,10 +207,6 @@ pub fn resize(
             let what = "number of weights to resize one side";
             return Err(CoreError::LimitExceeded { what, value, limit: MOST_WEIGHTS });
         }
-    }
-    match simd::level()? {
-        Level::Scalar => scalar::resize(source, channels, size, filter, arithmetic, out),
-        level => plan::resize(level, source, channels, size, filter, arithmetic, out)?,
     }
     Ok(())
 }

@@ -1,13 +1,15 @@
 //! From sizes to passes with their weights, which are kept from image to image.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::cache::Cache;
 use super::coefficients::Coefficients;
-use super::engine::Passes;
+use super::engine::{Passes, Target};
 use super::kernels::{self, Horizontal, Rows};
 use super::windows::Windows;
 use super::{Arithmetic, Filter, Size, scalar};
+use crate::common::bands::Bands;
 use crate::common::memory::Buffer;
 use crate::common::simd::Level;
 use crate::error::Result;
@@ -28,7 +30,9 @@ struct Axis {
 static VERTICAL: Cache<Axis, Windows> = Cache::new(CACHE_BYTES);
 static HORIZONTAL: Cache<(Axis, usize), Horizontal> = Cache::new(CACHE_BYTES);
 
-/// Resizes with the kernels of a level; lengths have been checked.
+/// Resizes with the kernels of a level; lengths have been checked. Returns the seconds that its threads worked, in
+/// total.
+#[allow(clippy::too_many_arguments)]
 pub fn resize(
     level: Level,
     source: &[u8],
@@ -36,32 +40,57 @@ pub fn resize(
     size: Size,
     filter: Filter,
     arithmetic: Arithmetic,
+    bands: Option<Bands>,
     out: &mut [u8],
-) -> Result<()> {
+) -> Result<f64> {
     let Size { in_width, in_height, out_width, out_height } = size;
     let row_bytes = in_width * channels;
     let rows = Rows { bytes: source, row_bytes, count: in_height };
+    let target = Target { rows: out_height, row_bytes: out_width * channels, bands };
     let (resizes_x, resizes_y) = (in_width != out_width, in_height != out_height);
-    if !resizes_x && !resizes_y {
-        out.copy_from_slice(source);
-        return Ok(());
+    if level == Level::Scalar || !(resizes_x || resizes_y) {
+        return by_reference(source, channels, size, filter, arithmetic, target, out);
     }
     let axis = |from, to| Axis { level, arithmetic, filter, from, to };
     let vertical = resizes_y.then(|| vertical_weights(axis(in_height, out_height)));
     let horizontal = resizes_x.then(|| horizontal_weights(axis(in_width, out_width), channels));
     // No known filter has weights out of the kernels' range.
     let (Some(vertical), Some(horizontal)) = (transpose(vertical), transpose(horizontal)) else {
-        scalar::resize(source, channels, size, filter, arithmetic, out);
-        return Ok(());
+        return by_reference(source, channels, size, filter, arithmetic, target, out);
     };
     let passes = |horizontal, vertical| Passes { level, channels, horizontal, vertical };
     if resizes_x && resizes_y && arithmetic.vertical_first(&size) {
         let mut middle = Buffer::take(row_bytes * out_height)?;
-        passes(None, vertical).run(rows, middle.bytes_mut(), row_bytes)?;
+        let first = Target { row_bytes, bands: None, ..target };
+        let first_s = passes(None, vertical).run(rows, first, middle.bytes_mut())?;
         let rows = Rows { bytes: middle.bytes(), row_bytes, count: out_height };
-        return passes(horizontal, None).run(rows, out, out_width * channels);
+        return Ok(first_s + passes(horizontal, None).run(rows, target, out)?);
     }
-    passes(horizontal, vertical).run(rows, out, out_width * channels)
+    passes(horizontal, vertical).run(rows, target, out)
+}
+
+fn by_reference(
+    source: &[u8],
+    channels: usize,
+    size: Size,
+    filter: Filter,
+    arithmetic: Arithmetic,
+    target: Target,
+    out: &mut [u8],
+) -> Result<f64> {
+    let started = Instant::now();
+    let keeps_size = (size.in_width, size.in_height) == (size.out_width, size.out_height);
+    match target.bands {
+        None if keeps_size => out.copy_from_slice(source),
+        None => scalar::resize(source, channels, size, filter, arithmetic, out),
+        Some(bands) if keeps_size => bands.finish_rows(source, target.row_bytes, out)?,
+        Some(bands) => {
+            let mut rows = Buffer::take(target.rows * target.row_bytes)?;
+            scalar::resize(source, channels, size, filter, arithmetic, rows.bytes_mut());
+            bands.finish_rows(rows.bytes(), target.row_bytes, out)?;
+        }
+    }
+    Ok(started.elapsed().as_secs_f64())
 }
 
 // `Some(None)`: that pass is not needed. `None`: it is, but there is no table for it.

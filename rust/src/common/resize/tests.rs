@@ -1,6 +1,7 @@
 //! Every level against the scalar reference.
 
 use super::*;
+use crate::common::bands::Finish;
 use crate::common::simd::{Level, with_level};
 
 const FILTERS: [Filter; 5] =
@@ -80,4 +81,69 @@ fn levels_agree_on_random_sizes() {
             compare(&mut random, Size { in_width, in_height, out_width, out_height });
         }
     }
+}
+
+// Bands whose finishing is a copy, so that they must add up to the whole result.
+fn resized_by_bands(level: Level, source: &[u8], size: Size, arithmetic: Arithmetic, rows: usize) -> Vec<u8> {
+    let row_bytes = size.out_width * 3;
+    let finish = |pixels: &[u8], out: &mut [u8]| {
+        out.copy_from_slice(pixels);
+        Ok(())
+    };
+    let bands = Bands { rows, out_bytes: rows * row_bytes, finish: &finish };
+    let mut out = vec![0xa5; size.out_height * row_bytes];
+    let worked_s =
+        with_level(level, || resize_rgb_by_bands(source, size, Filter::Lanczos, arithmetic, bands, &mut out));
+    assert!(worked_s.expect("level").expect("resize") >= 0.0);
+    out
+}
+
+#[test]
+fn bands_add_up_to_the_whole() {
+    let mut random = Random(0xd1b5_4a32_d192_ed03);
+    let threads = [1, 3].map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build());
+    let mut sizes: Vec<[usize; 4]> =
+        (0..60).map(|_| std::array::from_fn(|_| random.within(1..=130))).collect();
+    // One row or column; one pass only; several strips; several threads; the vertical pass first.
+    sizes.extend([[90, 1, 64, 1], [1, 90, 1, 64], [300, 77, 300, 50], [300, 77, 200, 77], [40, 40, 40, 40]]);
+    sizes.extend([
+        [700, 60, 4000, 90],
+        [1200, 900, 1100, 1000],
+        [900, 1300, 900, 1201],
+        [1100, 1000, 1000, 1000],
+    ]);
+    sizes.extend([[60, 2000, 50, 300]]);
+    for [in_width, in_height, out_width, out_height] in sizes {
+        let size = Size { in_width, in_height, out_width, out_height };
+        let source = random.pixels(in_width * in_height * 3);
+        for arithmetic in ARITHMETICS {
+            let expected = resized(Level::Scalar, &source, 3, size, Filter::Lanczos, arithmetic);
+            for level in Level::available() {
+                let rows = [1, 7, 28, 40, 3000][random.within(0..=4)];
+                for pool in threads.iter().flatten() {
+                    let found = pool.install(|| resized_by_bands(level, &source, size, arithmetic, rows));
+                    assert!(found == expected, "{level} {size:?} {arithmetic:?}, bands of {rows} rows");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_output_without_a_part_for_each_band_is_refused_and_errors_come_back() {
+    let size = Size { in_width: 9, in_height: 9, out_width: 5, out_height: 5 };
+    let arithmetic = Arithmetic::Aten;
+    let resize = |rows: usize, out: &mut [u8], finish: &Finish<'_>| {
+        let bands = Bands { rows, out_bytes: 2, finish };
+        resize_rgb_by_bands(&[7; 243], size, Filter::Bicubic, arithmetic, bands, out).map(|_| ())
+    };
+    for (rows, out_bytes) in [(0, 6), (2, 4), (2, 7), (6, 4)] {
+        let refused = resize(rows, &mut vec![0; out_bytes], &|_, _| Ok(()));
+        assert!(matches!(refused, Err(CoreError::InvalidArgument(_))), "{rows} {out_bytes}");
+    }
+    let broken = || Err(CoreError::argument("broken"));
+    assert_eq!(
+        resize(2, &mut [0; 6], &|pixels, _| if pixels.len() == 15 { broken() } else { Ok(()) }),
+        broken()
+    );
 }
