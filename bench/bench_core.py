@@ -53,6 +53,7 @@ def take_turns(
     works: dict[str, Work | None],
     seconds: float = SECONDS_A_ROW,
     clock_s: Callable[[], float] = time.process_time,
+    fewest_rounds: int = FEWEST_ROUNDS,
 ) -> Samples:
     """Seconds of each call of each contender, one call each in turn."""
     present = {name: work for name, work in works.items() if work is not None}
@@ -61,7 +62,7 @@ def take_turns(
         work()
     ends = time.perf_counter() + seconds
     for done in range(MOST_ROUNDS):
-        if done >= FEWEST_ROUNDS and time.perf_counter() > ends:
+        if done >= fewest_rounds and time.perf_counter() > ends:
             break
         for name, work in present.items():
             started_s = clock_s()

@@ -1,4 +1,4 @@
-"""Draws what `bench_core.py` measured: a panel for each piece of work, a bar for each contender."""
+"""Draws what `bench_core.py` or `bench_qwen.py` measured: a panel for each work, a bar for each contender."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ mod tests {
         let element = transport.dtype().size_bytes();
         let len = layout.values() * element;
         // As a vector of `u128`, so that the start is aligned and the skew decides.
-        let mut memory = vec![0x5555_5555_u128; len / 16 + 2];
+        let mut memory = vec![0x5555_5555_u128; len / 16 + 5];
         let memory: &mut [u8] = bytemuck::cast_slice_mut(&mut memory);
         let out = &mut memory[skew * element..skew * element + len];
         let made = simd::with_level(level, || patchify(normaliser, &pixels, layout, transport, len, out));
@@ -295,7 +295,7 @@ mod tests {
                     for transport in [Transport::Bf16, Transport::Float32] {
                         let expected = patches(&normaliser, Level::Scalar, layout, transport, 0);
                         for level in Level::available() {
-                            for skew in [0, 1] {
+                            for skew in [0, 1, 13] {
                                 let found = patches(&normaliser, level, layout, transport, skew);
                                 assert!(found == expected, "{level} {layout:?} {transport:?}");
                             }
@@ -315,7 +315,7 @@ mod tests {
                 assert!(layout.values() * transport.dtype().size_bytes() > STREAM_BYTES);
                 let expected = patches(&normaliser, Level::Scalar, layout, transport, 0);
                 for level in Level::available() {
-                    for skew in [0, 1] {
+                    for skew in [0, 1, 13] {
                         assert!(patches(&normaliser, level, layout, transport, skew) == expected, "{level}");
                     }
                     let split = crate::common::threads::pool()
