@@ -56,43 +56,76 @@ unsafe fn store_column(pairs: __m256i, column: *mut u8) {
 /// Weighted sums over groups of columns, for `COLUMNS` columns at once: words, rounded but not yet clipped.
 ///
 /// # Safety
-/// `COLUMNS` columns must be readable at `columns + n * stride` for each `n < lanes.len()`, which must not be 0.
+/// `COLUMNS` columns must be readable at `columns + n * stride` for each `n < lanes.len()`.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn weighted<const COLUMNS: usize>(
-    columns: *const u8,
+    mut columns: *const u8,
     stride: usize,
     lanes: &[[i32; 2]],
 ) -> [__m256i; COLUMNS] {
-    let mut even = [_mm256_setzero_si256(); COLUMNS];
-    let mut odd = [_mm256_setzero_si256(); COLUMNS];
-    let mut high = [_mm256_set1_epi16(1 << (PRECISION_BITS - 1 - 16)); COLUMNS];
-    for (group, lanes) in lanes.iter().enumerate() {
+    let mut sums = Sums {
+        even: [_mm256_setzero_si256(); COLUMNS],
+        odd: [_mm256_setzero_si256(); COLUMNS],
+        high: [_mm256_set1_epi16(1 << (PRECISION_BITS - 1 - 16)); COLUMNS],
+    };
+    let Some((first, rest)) = lanes.split_first() else { return sums.words() };
+    // SAFETY: by the caller.
+    unsafe {
+        // Apart, for nothing need be added to zeros; the others by twos, for a loop takes instructions from the sums.
+        sums.add(columns, first);
+        columns = columns.add(stride);
+        let (twos, one) = rest.as_chunks::<2>();
+        for two in twos {
+            sums.add(columns, &two[0]);
+            sums.add(columns.add(stride), &two[1]);
+            columns = columns.add(2 * stride);
+        }
+        if let [last] = one {
+            sums.add(columns, last);
+        }
+    }
+    sums.words()
+}
+
+struct Sums<const COLUMNS: usize> {
+    even: [__m256i; COLUMNS],
+    odd: [__m256i; COLUMNS],
+    high: [__m256i; COLUMNS],
+}
+
+impl<const COLUMNS: usize> Sums<COLUMNS> {
+    /// # Safety
+    /// `COLUMNS` columns must be readable at `columns`.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn add(&mut self, columns: *const u8, lanes: &[i32; 2]) {
         let (low_weights, high_weights) = (_mm256_set1_epi32(lanes[0]), _mm256_set1_epi32(lanes[1]));
         for column in 0..COLUMNS {
             // SAFETY: by the caller.
-            let [even_words, odd_words, pairs] = unsafe {
-                let at = columns.add(group * stride + column * COLUMN_BYTES);
+            let [even, odd, pairs] = unsafe {
+                let at = columns.add(column * COLUMN_BYTES);
                 [load(at), load(at.add(VECTOR_BYTES)), load(at.add(2 * VECTOR_BYTES))]
             };
-            let (low, low_2) =
-                (_mm256_madd_epi16(even_words, low_weights), _mm256_madd_epi16(odd_words, low_weights));
-            (even[column], odd[column]) = if group == 0 {
-                (low, low_2)
-            } else {
-                (_mm256_add_epi32(even[column], low), _mm256_add_epi32(odd[column], low_2))
-            };
-            high[column] = _mm256_add_epi16(high[column], _mm256_maddubs_epi16(pairs, high_weights));
+            self.even[column] = _mm256_add_epi32(self.even[column], _mm256_madd_epi16(even, low_weights));
+            self.odd[column] = _mm256_add_epi32(self.odd[column], _mm256_madd_epi16(odd, low_weights));
+            self.high[column] =
+                _mm256_add_epi16(self.high[column], _mm256_maddubs_epi16(pairs, high_weights));
         }
     }
-    let mut words = [_mm256_setzero_si256(); COLUMNS];
-    for column in 0..COLUMNS {
-        // Only the upper halves of the low sums still count: those of even lanes come down beside those of odd ones.
-        let carried = _mm256_blend_epi16::<0xaa>(_mm256_srli_epi32::<16>(even[column]), odd[column]);
-        words[column] =
-            _mm256_srai_epi16::<{ PRECISION_BITS as i32 - 16 }>(_mm256_add_epi16(high[column], carried));
+
+    // Only the upper halves of the low sums still count: those of even lanes come down beside those of odd ones.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn words(self) -> [__m256i; COLUMNS] {
+        let mut words = self.high;
+        for (column, words) in words.iter_mut().enumerate() {
+            let even = _mm256_srli_epi32::<16>(self.even[column]);
+            let carried = _mm256_blend_epi16::<0xaa>(even, self.odd[column]);
+            *words = _mm256_srai_epi16::<{ PRECISION_BITS as i32 - 16 }>(_mm256_add_epi16(*words, carried));
+        }
+        words
     }
-    words
 }
 
 /// # Safety

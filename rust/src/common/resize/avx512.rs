@@ -33,8 +33,8 @@ fn check() {
 pub fn vertical(table: &Windows, window: &Window, quads: &[u8], stride: usize, out: &mut [u8]) {
     check();
     let columns = out.len().next_multiple_of(VECTOR_BYTES);
-    assert!(columns * 4 <= stride && quads.len() >= (window.groups - 1) * stride + columns * 4);
-    let lanes = table.lanes(window);
+    assert!(columns * 4 <= stride && quads.len() >= (window.groups() - 1) * stride + columns * 4);
+    let lanes = window.lanes(table.weights());
     // SAFETY: the instructions were checked, and `quads` holds the window for all columns of whole vectors.
     unsafe {
         match lanes {

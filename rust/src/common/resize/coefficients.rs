@@ -27,6 +27,14 @@ impl Coefficients {
         (first..first + taps, &self.weights[at..at + taps])
     }
 
+    /// The source indices of an output index between which all its weights are that are not zero.
+    pub fn used_by(&self, index: usize) -> Range<usize> {
+        let (range, weights) = self.window(index);
+        let front = weights.iter().position(|&weight| weight != 0).unwrap_or(0);
+        let back = weights.iter().rposition(|&weight| weight != 0).unwrap_or(0);
+        range.start + front..range.start + back + 1
+    }
+
     /// The source indices that any output index uses.
     pub fn used(&self) -> Range<usize> {
         let first = self.bounds.iter().map(|&(first, _)| first).min().unwrap_or(0);

@@ -124,6 +124,8 @@ impl Passes {
             .vertical
             .as_ref()
             .map_or(0, |windows| windows.keep_from(rows.start) / chunk_groups * chunk_groups);
+        let phase = self.vertical.as_ref().map_or(0, |windows| windows.phase());
+        let source = Rows { phase, ..source };
         let starts = (0..out_pixels).step_by(strip_pixels);
         let mut strips: Vec<Strip> = starts
             .map(|start| {
@@ -177,14 +179,14 @@ impl Strip<'_> {
         out: &mut [u8],
         out_row_bytes: usize,
     ) {
-        let (stride, group_rows) = (self.stride, windows.group_len);
+        let (stride, group_rows) = (self.stride, windows.group_len());
         let chunk_groups = CHUNK_ROWS / group_rows;
         // The ring holds groups `from..to` of the image.
         let Range { start: mut from, end: mut to } = self.held;
         let rows = out.len() / out_row_bytes;
         let mut done = 0;
         while done < rows {
-            while to < windows.windows[first_row + done].end() {
+            while to < windows.windows()[first_row + done].end() {
                 if (to - from + chunk_groups) * stride > ring.len() {
                     let keep = windows.keep_from(first_row + done).min(to);
                     ring.copy_within((keep - from) * stride..(to - from) * stride, 0);
@@ -194,7 +196,7 @@ impl Strip<'_> {
                 self.make_chunk(group_rows * to, scratch, &mut ring[at..at + chunk_groups * stride]);
                 to += chunk_groups;
             }
-            let due = &windows.windows[first_row + done..first_row + rows];
+            let due = &windows.windows()[first_row + done..first_row + rows];
             let due = due.iter().take_while(|window| window.end() <= to).count();
             let range = first_row + done..first_row + done + due;
             let groups = Ring { groups: &ring[..(to - from) * stride], first: from, stride };

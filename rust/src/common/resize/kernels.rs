@@ -30,15 +30,17 @@ pub struct Rows<'a> {
     pub row_bytes: usize,
     /// How many.
     pub count: usize,
+    /// How many rows before the first one index 0 stands for.
+    pub phase: usize,
 }
 
 impl<'a> Rows<'a> {
-    /// Everything from the start of row `index` on; the last row stands for those past the end.
+    /// Everything from the start of row `index` on; the first and last rows stand for those beyond them.
     pub fn tail_from(&self, index: usize) -> &'a [u8] {
-        &self.bytes[index.min(self.count - 1) * self.row_bytes..]
+        &self.bytes[index.saturating_sub(self.phase).min(self.count - 1) * self.row_bytes..]
     }
 
-    /// Bytes `values` of row `index`; the last row stands for those past the end.
+    /// Bytes `values` of row `index`; the first and last rows stand for those beyond them.
     pub fn values(&self, index: usize, values: &Range<usize>) -> &'a [u8] {
         &self.tail_from(index)[values.clone()]
     }
@@ -78,10 +80,10 @@ impl Horizontal {
 pub fn vertical_weights(level: Level, coefficients: &Coefficients) -> Option<Windows> {
     match level {
         Level::Scalar => None,
-        Level::Avx2 => Windows::new(coefficients, windows::pair_halves),
-        Level::Neon => Windows::new(coefficients, windows::halves),
+        Level::Avx2 => Windows::new(coefficients, 0..2, windows::pair_halves),
+        Level::Neon => Windows::new(coefficients, 0..4, windows::halves),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => Windows::new(coefficients, avx512::planes),
+        Level::Avx512 => Windows::new(coefficients, 0..4, avx512::planes),
         #[cfg(not(target_arch = "x86_64"))]
         Level::Avx512 => None,
     }
@@ -106,12 +108,12 @@ pub fn horizontal_weights(
         Level::Scalar => None,
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::Avx512 => {
-            let windows = Windows::new(coefficients, windows::pair_halves)?;
+            let windows = Windows::new(coefficients, 0..2, windows::pair_halves)?;
             Some(Horizontal::Tiles(Tiles::new(windows, channels, avx2::COLUMN_BYTES)))
         }
         #[cfg(target_arch = "aarch64")]
         Level::Neon => {
-            let windows = Windows::new(coefficients, windows::halves)?;
+            let windows = Windows::new(coefficients, 0..1, windows::halves)?;
             Some(Horizontal::Tiles(Tiles::new(windows, channels, neon::COLUMN_BYTES)))
         }
         #[allow(unreachable_patterns, reason = "there are other architectures")]
@@ -216,8 +218,8 @@ pub fn vertical(
         Level::Avx2 => avx2::vertical(weights, rows, ring, scratch, out),
         _ => {
             let _ = scratch;
-            for (index, window) in weights.windows[rows].iter().enumerate() {
-                let groups = &ring.groups[(window.first - ring.first) * ring.stride..];
+            for (index, window) in weights.windows()[rows].iter().enumerate() {
+                let groups = &ring.groups[(window.first() - ring.first) * ring.stride..];
                 vertical_row(level, weights, window, groups, ring.stride, out.row(index));
             }
         }

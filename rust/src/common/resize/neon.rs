@@ -23,9 +23,9 @@ pub const COLUMN_BYTES: usize = 16 * CHUNK_QUADS;
 /// Resamples along y: one row of `out.len()` values from the window's quads, `stride` bytes apart.
 pub fn vertical(table: &Windows, window: &Window, quads: &[u8], stride: usize, out: &mut [u8]) {
     let columns = out.len().next_multiple_of(VECTOR_BYTES);
-    assert!(columns * 4 <= stride && quads.len() >= window.groups * stride);
+    assert!(columns * 4 <= stride && quads.len() >= window.groups() * stride);
     // SAFETY: aarch64 has NEON, and `quads` holds the window's quads for all columns of whole vectors.
-    unsafe { vertical_row(table.lanes(window), quads, stride, out) };
+    unsafe { vertical_row(window.lanes(table.weights()), quads, stride, out) };
 }
 
 /// # Safety

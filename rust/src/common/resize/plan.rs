@@ -45,7 +45,7 @@ pub fn resize(
 ) -> Result<f64> {
     let Size { in_width, in_height, out_width, out_height } = size;
     let row_bytes = in_width * channels;
-    let rows = Rows { bytes: source, row_bytes, count: in_height };
+    let rows = Rows { bytes: source, row_bytes, count: in_height, phase: 0 };
     let target = Target { rows: out_height, row_bytes: out_width * channels, bands };
     let (resizes_x, resizes_y) = (in_width != out_width, in_height != out_height);
     if level == Level::Scalar || !(resizes_x || resizes_y) {
@@ -63,7 +63,7 @@ pub fn resize(
         let mut middle = Buffer::take(row_bytes * out_height)?;
         let first = Target { row_bytes, bands: None, ..target };
         let first_s = passes(None, vertical).run(rows, first, middle.bytes_mut())?;
-        let rows = Rows { bytes: middle.bytes(), row_bytes, count: out_height };
+        let rows = Rows { bytes: middle.bytes(), row_bytes, count: out_height, phase: 0 };
         return Ok(first_s + passes(horizontal, None).run(rows, target, out)?);
     }
     passes(horizontal, vertical).run(rows, target, out)

@@ -25,14 +25,14 @@ impl Tiles {
     /// Cuts tiles for an axis; a column, one group of every row of a chunk, takes `column_bytes`.
     pub fn new(windows: Windows, channels: usize, column_bytes: usize) -> Self {
         let columns = TILE_BYTES / (column_bytes * channels);
-        let pixels = windows.windows.len();
+        let pixels = windows.windows().len();
         let per_pixel = (windows.span(&(0..pixels)).len() as f64 / pixels as f64).max(1e-3);
         let free = columns.saturating_sub(windows.most_groups()) as f64;
         let tile_pixels = ((free / per_pixel) as usize).clamp(8, 256) & !7;
         // Strips may begin at any multiple of 8 pixels.
         let spans =
             (0..pixels).step_by(8).map(|start| windows.span(&(start..pixels.min(start + tile_pixels))).len());
-        let most_groups = spans.max().unwrap_or(0) + MOST_PIXELS_AT_ONCE / windows.group_len;
+        let most_groups = spans.max().unwrap_or(0) + MOST_PIXELS_AT_ONCE / windows.group_len();
         Self { tile_pixels, scratch_bytes: most_groups * channels * column_bytes, windows }
     }
 

@@ -3,7 +3,8 @@
 //! Samples that follow each other along the axis are kept as groups of two or four, side by side: a quad is one
 //! 32-bit lane with samples `4q` to `4q + 3` of one column, a pair one 16-bit lane
 //! with samples `2p` and `2p + 1`. A window of taps is then a run of groups, with zero weights where it does not
-//! cover a group.
+//! cover a group. All groups may begin some samples earlier (the phase) if more of them then fit the windows: images
+//! that shrink to a half have all windows begin at odd samples.
 
 use std::ops::Range;
 
@@ -12,28 +13,45 @@ use super::coefficients::Coefficients;
 /// The taps of one output index.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
-    /// First group.
-    pub first: usize,
-    /// Number of groups, at least 1.
-    pub groups: usize,
-    // Index of its first weights.
-    weights: usize,
+    // Of 32 bits, for many windows are read anew for every few rows.
+    first: u32,
+    groups: u32,
+    // Index of the first group's weights.
+    weights: u32,
 }
 
 impl Window {
+    /// First group.
+    #[inline]
+    pub fn first(&self) -> usize {
+        self.first as usize
+    }
+
+    /// Number of groups, at least 1.
+    #[inline]
+    pub fn groups(&self) -> usize {
+        self.groups as usize
+    }
+
     /// One past the last group.
+    #[inline]
     pub fn end(&self) -> usize {
-        self.first + self.groups
+        self.first() + self.groups()
+    }
+
+    /// Its part of the weights of all windows.
+    #[inline]
+    pub fn lanes<'a, const LANES: usize>(&self, weights: &'a [[i32; LANES]]) -> &'a [[i32; LANES]] {
+        &weights[self.weights as usize..][..self.groups()]
     }
 }
 
 /// The windows of an axis with their weights.
 #[derive(Debug)]
 pub struct Windows {
-    /// One window for each output index.
-    pub windows: Vec<Window>,
-    /// Samples of a group.
-    pub group_len: usize,
+    windows: Vec<Window>,
+    group_len: usize,
+    phase: usize,
     // Some lanes of weights for each group; how many and what they mean is the kernel's.
     weights: Vec<i32>,
     group_lanes: usize,
@@ -44,29 +62,37 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Lays out `coefficients`; `split` turns the weights of a group, in the order of the samples, into lanes,
+    /// Lays out `coefficients` with one of the phases that the kernel can do; `split` turns the weights of a group, in the order of the samples, into lanes,
     /// or returns `None` if they are out of the kernel's range.
     pub fn new<const LEN: usize, const LANES: usize>(
         coefficients: &Coefficients,
+        phases: Range<usize>,
         split: impl Fn([i32; LEN]) -> Option<[i32; LANES]>,
     ) -> Option<Self> {
+        let groups = |phase: usize| {
+            let windows = (0..coefficients.bounds.len()).map(|index| coefficients.used_by(index));
+            windows.map(|used| (used.end - 1 + phase) / LEN - (used.start + phase) / LEN).sum::<usize>()
+        };
+        let phase = phases.min_by_key(|&phase| groups(phase))?;
         let mut windows = Vec::with_capacity(coefficients.bounds.len());
         let mut lanes = Vec::new();
         for index in 0..coefficients.bounds.len() {
             let (range, weights) = coefficients.window(index);
-            let front = weights.iter().position(|&weight| weight != 0).unwrap_or(0);
-            let back = weights.iter().rposition(|&weight| weight != 0).unwrap_or(0);
-            let (start, end) = (range.start + front, range.start + back + 1);
-            let (first, last) = (start / LEN, (end - 1) / LEN);
-            windows.push(Window { first, groups: last - first + 1, weights: lanes.len() });
+            let Range { start, end } = coefficients.used_by(index);
+            let (first, last) = ((start + phase) / LEN, (end - 1 + phase) / LEN);
+            windows.push(Window {
+                first: u32::try_from(first).ok()?,
+                groups: u32::try_from(last - first + 1).ok()?,
+                weights: u32::try_from(lanes.len() / LANES).ok()?,
+            });
             for group in first..=last {
                 lanes.extend(split(std::array::from_fn(|sample| {
-                    let at = LEN * group + sample;
-                    if (start..end).contains(&at) { weights[at - range.start] } else { 0 }
+                    let at = (LEN * group + sample).checked_sub(phase + range.start);
+                    at.and_then(|at| weights.get(at)).copied().unwrap_or(0)
                 }))?);
             }
         }
-        let mut keep_from: Vec<_> = windows.iter().map(|window| window.first).collect();
+        let mut keep_from: Vec<_> = windows.iter().map(Window::first).collect();
         for index in (1..keep_from.len()).rev() {
             keep_from[index - 1] = keep_from[index - 1].min(keep_from[index]);
         }
@@ -74,14 +100,28 @@ impl Windows {
         for index in 1..reach.len() {
             reach[index] = reach[index].max(reach[index - 1]);
         }
-        Some(Self { windows, group_len: LEN, weights: lanes, group_lanes: LANES, keep_from, reach })
+        Some(Self { windows, group_len: LEN, phase, weights: lanes, group_lanes: LANES, keep_from, reach })
     }
 
-    /// The weights of a window, which must be kept in this many lanes for each group.
-    pub fn lanes<const LANES: usize>(&self, window: &Window) -> &[[i32; LANES]] {
+    /// One window for each output index.
+    pub fn windows(&self) -> &[Window] {
+        &self.windows
+    }
+
+    /// Samples of a group.
+    pub fn group_len(&self) -> usize {
+        self.group_len
+    }
+
+    /// How many samples before the first of all the first group begins.
+    pub fn phase(&self) -> usize {
+        self.phase
+    }
+
+    /// The weights of all windows, which must be kept in this many lanes for each group.
+    pub fn weights<const LANES: usize>(&self) -> &[[i32; LANES]] {
         assert!(LANES == self.group_lanes, "the weights are another kernel's");
-        let lanes = &self.weights[window.weights..window.weights + window.groups * LANES];
-        lanes.as_chunks().0
+        self.weights.as_chunks().0
     }
 
     /// The first group that output index `index` or a later one uses.
@@ -89,7 +129,7 @@ impl Windows {
         self.keep_from[index]
     }
 
-    /// Groups among which are all those of the windows of some output indices.
+    /// Groups among which are all those of the windows of some output indices, which must not be none.
     pub fn span(&self, indices: &Range<usize>) -> Range<usize> {
         self.keep_from[indices.start]..self.reach[indices.end - 1]
     }
@@ -177,24 +217,38 @@ mod tests {
         for (from, to) in [(100, 37), (37, 100), (7, 1), (1, 9), (64, 128), (1000, 999)] {
             for filter in [Filter::Lanczos, Filter::Bicubic, Filter::Bilinear, Filter::Box, Filter::Hamming] {
                 let exact = coefficients(from, to, filter);
-                holds_every_weight_once::<2>(&exact, from);
-                holds_every_weight_once::<4>(&exact, from);
+                for phase in 0..2 {
+                    holds_every_weight_once::<2>(&exact, from, phase);
+                }
+                for phase in 0..4 {
+                    holds_every_weight_once::<4>(&exact, from, phase);
+                }
             }
         }
     }
 
-    fn holds_every_weight_once<const LEN: usize>(exact: &Coefficients, from: usize) {
-        let windows = Windows::new::<LEN, LEN>(exact, Some).expect("no range");
-        for (index, window) in windows.windows.iter().enumerate() {
+    #[test]
+    fn the_phase_with_the_fewest_groups_is_taken() {
+        // Windows of 12 taps that begin at every other odd sample, but for those at the edges.
+        let halved = coefficients(200, 100, Filter::Lanczos);
+        let windows = Windows::new(&halved, 0..2, pair_halves).expect("range");
+        assert_eq!(windows.phase(), 1);
+        assert!(windows.windows()[5..95].iter().all(|window| window.groups() == 6));
+        assert_eq!(Windows::new(&halved, 0..1, pair_halves).expect("range").phase(), 0);
+    }
+
+    fn holds_every_weight_once<const LEN: usize>(exact: &Coefficients, from: usize, phase: usize) {
+        let windows = Windows::new::<LEN, LEN>(exact, phase..phase + 1, Some).expect("no range");
+        for (index, window) in windows.windows().iter().enumerate() {
             let (range, weights) = exact.window(index);
-            let lanes = windows.lanes::<LEN>(window).as_flattened();
-            for (at, &weight) in (LEN * window.first..).zip(lanes) {
-                let expected = at.checked_sub(range.start).and_then(|at| weights.get(at));
+            let lanes = window.lanes(windows.weights::<LEN>()).as_flattened();
+            for (at, &weight) in (LEN * window.first()..).zip(lanes) {
+                let expected = at.checked_sub(phase + range.start).and_then(|at| weights.get(at));
                 assert_eq!(weight, expected.copied().unwrap_or(0));
             }
             assert_eq!(lanes.iter().sum::<i32>(), weights.iter().sum::<i32>());
-            assert!(windows.keep_from(index) <= window.first);
-            assert!(window.end() <= from.div_ceil(LEN));
+            assert!(windows.keep_from(index) <= window.first());
+            assert!(window.end() <= (from + phase).div_ceil(LEN));
         }
     }
 }

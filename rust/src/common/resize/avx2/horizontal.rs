@@ -48,21 +48,24 @@ impl Pass<'_> {
         mut chunk: Chunk,
     ) {
         let Tiles { windows: table, tile_pixels, .. } = self.tiles;
+        let (weights, stride) = (table.weights::<2>(), CHANNELS * COLUMN_BYTES);
         // Cleared once: what a last run of fewer than eight pixels leaves here goes where nobody looks.
         let mut words = [_mm256_setzero_si256(); 32];
-        for (tile, windows) in table.windows[pixels.clone()].chunks(*tile_pixels).enumerate() {
-            let start = pixels.start + tile * tile_pixels;
-            let Range { start: first, end } = table.span(&(start..start + windows.len()));
-            transpose::<CHANNELS>(self.source, self.first_row, first, end, scratch);
+        for start in pixels.clone().step_by(*tile_pixels) {
+            let tile = start..pixels.end.min(start + tile_pixels);
+            let Range { start: first, end } = table.span(&tile);
+            transpose::<CHANNELS>(self.source, self.first_row, first..end, table.phase(), scratch);
+            assert!(scratch.len() >= (end - first) * stride);
+            let windows = &table.windows()[tile];
             for (eight, windows) in windows.chunks(8).enumerate() {
                 for (window, words) in windows.iter().zip(words.chunks_exact_mut(CHANNELS)) {
-                    let stride = CHANNELS * COLUMN_BYTES;
-                    let columns = &scratch[(window.first - first) * stride..][..window.groups * stride];
-                    let lanes = table.lanes::<2>(window);
-                    // SAFETY: `columns` holds those of every group.
-                    unsafe { pixel::<CHANNELS>(lanes, columns, words) };
+                    // SAFETY: the span of the tile's windows begins at `first` and lies within the scratch memory.
+                    unsafe {
+                        let columns = scratch.as_ptr().add((window.first() - first) * stride);
+                        pixel::<CHANNELS>(window.lanes(weights), columns, words);
+                    }
                 }
-                let value = (tile * tile_pixels + 8 * eight) * CHANNELS;
+                let value = (start - pixels.start + 8 * eight) * CHANNELS;
                 for (index, words) in words[..8 * CHANNELS].as_chunks().0.iter().enumerate() {
                     store_eight::<GROUP>(words, &mut chunk, value + 8 * index);
                 }
@@ -72,11 +75,11 @@ impl Pass<'_> {
 }
 
 /// # Safety
-/// `columns` must hold `lanes.len()` groups of a column for each channel.
+/// `columns` must begin `lanes.len()` readable groups of a column for each channel.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn pixel<const CHANNELS: usize>(lanes: &[[i32; 2]], columns: &[u8], words: &mut [__m256i]) {
-    let (columns, stride) = (columns.as_ptr(), CHANNELS * COLUMN_BYTES);
+unsafe fn pixel<const CHANNELS: usize>(lanes: &[[i32; 2]], columns: *const u8, words: &mut [__m256i]) {
+    let stride = CHANNELS * COLUMN_BYTES;
     // SAFETY: by the caller.
     unsafe {
         if CHANNELS == 4 {

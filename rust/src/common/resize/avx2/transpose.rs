@@ -2,47 +2,50 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::super::kernels::{CHUNK_ROWS, Rows};
 use super::{COLUMN_BYTES, VECTOR_BYTES, store_column};
 
-/// Source pixels `2 * first .. 2 * end` of every row of the chunk become columns, one for each pair and channel.
+/// Source pixels of every row of the chunk become columns, one for each pair and channel. Pair `n` begins with pixel
+/// `2 * n - phase`; of a pair that begins before the image, the first pixel is whatever it may be.
 #[target_feature(enable = "avx2")]
 pub fn transpose<const CHANNELS: usize>(
     source: &Rows,
     first_row: usize,
-    first: usize,
-    end: usize,
+    pairs: Range<usize>,
+    phase: usize,
     columns: &mut [u8],
 ) {
     // What a load of 16 bytes holds: 8 pairs of one channel, or 2 of three or four.
     let pairs_in_load = if CHANNELS == 1 { 8 } else { 2 };
     let columns_in_load = pairs_in_load * CHANNELS;
-    let loads = (end - first).div_ceil(pairs_in_load);
+    let loads = pairs.len().div_ceil(pairs_in_load);
     assert!(columns.len() >= loads * columns_in_load * COLUMN_BYTES);
     let order = shuffle::<CHANNELS>();
     let load_bytes = pairs_in_load * 2 * CHANNELS;
     let rows: [&[u8]; CHUNK_ROWS] = std::array::from_fn(|row| source.tail_from(first_row + row));
-    let next: [*const u8; CHUNK_ROWS] =
-        std::array::from_fn(|row| source.tail_from(first_row + CHUNK_ROWS + row).as_ptr());
     let shortest = rows[CHUNK_ROWS - 1].len();
-    let mut line = usize::MAX;
     for load in 0..loads {
-        let offset = first * 2 * CHANNELS + load * load_bytes;
-        if offset / 64 != line {
-            line = offset / 64;
-            prefetch(&next, offset);
-        }
+        let before = pairs.start * 2 * CHANNELS + load * load_bytes;
+        let missing = (phase * CHANNELS).saturating_sub(before);
+        let offset = before.saturating_sub(phase * CHANNELS);
         let mut lanes = [_mm256_setzero_si256(); 8];
-        for (row, lanes) in lanes.iter_mut().enumerate() {
-            let two = [rows[row], rows[row + 8]];
-            let bytes = if offset + 16 <= shortest {
+        if missing == 0 && offset + 16 <= shortest {
+            for (row, lanes) in lanes.iter_mut().enumerate() {
                 // SAFETY: even the last row, the shortest, has 16 bytes from `offset` on.
-                unsafe { load_two(two[0].as_ptr().add(offset), two[1].as_ptr().add(offset)) }
-            } else {
-                load_ends(two, offset)
-            };
-            *lanes = if CHANNELS == 1 { bytes } else { _mm256_shuffle_epi8(bytes, order) };
+                *lanes =
+                    unsafe { load_two(rows[row].as_ptr().add(offset), rows[row + 8].as_ptr().add(offset)) };
+            }
+        } else {
+            for (row, lanes) in lanes.iter_mut().enumerate() {
+                *lanes = load_ends([rows[row], rows[row + 8]], offset, missing);
+            }
+        }
+        if CHANNELS > 1 {
+            for lanes in &mut lanes {
+                *lanes = _mm256_shuffle_epi8(*lanes, order);
+            }
         }
         let transposed = transpose_words(lanes);
         for (index, pairs) in transposed[..columns_in_load].iter().enumerate() {
@@ -91,17 +94,6 @@ pub fn transpose_lanes(rows: [__m256i; 4]) -> [__m256i; 4] {
     ]
 }
 
-// Asks for a line of what the next chunk will read, into the L2 cache: so many rows at once the CPU does not foresee.
-#[inline]
-#[target_feature(enable = "avx2")]
-#[allow(unused_unsafe, reason = "the intrinsic is unsafe in older compilers only")]
-fn prefetch(rows: &[*const u8; CHUNK_ROWS], offset: usize) {
-    for row in rows {
-        // SAFETY: a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(row.wrapping_add(offset).cast()) };
-    }
-}
-
 /// # Safety
 /// 16 bytes must be readable at each.
 #[inline]
@@ -112,15 +104,15 @@ unsafe fn load_two(low: *const u8, high: *const u8) -> __m256i {
     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
 }
 
-// What is left of two rows from `offset` on, up to 16 bytes each.
+// What is left of two rows from `offset` on, up to 16 bytes each, of which `missing` lie before the rows.
 #[cold]
 #[target_feature(enable = "avx2")]
-fn load_ends(two: [&[u8]; 2], offset: usize) -> __m256i {
+fn load_ends(two: [&[u8]; 2], offset: usize, missing: usize) -> __m256i {
     let mut bytes = [0_u8; VECTOR_BYTES];
     for (row, bytes) in two.into_iter().zip(bytes.chunks_exact_mut(16)) {
         let left = row.get(offset..).unwrap_or(&[]);
-        let len = left.len().min(16);
-        bytes[..len].copy_from_slice(&left[..len]);
+        let len = left.len().min(16 - missing);
+        bytes[missing..missing + len].copy_from_slice(&left[..len]);
     }
     // SAFETY: the array has 32 bytes.
     unsafe { super::load(bytes.as_ptr()) }

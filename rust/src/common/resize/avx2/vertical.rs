@@ -14,7 +14,7 @@ const BLOCK_BYTES: usize = 24 << 10;
 /// Bytes of scratch memory that [`vertical`] needs.
 pub fn scratch_bytes(table: &Windows) -> usize {
     // What any one call finds in the ring: a window, and a chunk that has completed it.
-    let most_groups = table.most_groups() + CHUNK_ROWS / table.group_len;
+    let most_groups = table.most_groups() + CHUNK_ROWS / table.group_len();
     BLOCK_BYTES.max(2 * most_groups * COLUMN_BYTES)
 }
 
@@ -22,7 +22,7 @@ pub fn scratch_bytes(table: &Windows) -> usize {
 pub fn vertical(table: &Windows, rows: Range<usize>, ring: &Ring, scratch: &mut [u8], out: &mut Outputs) {
     check();
     let Range { start: first, end } = table.span(&rows);
-    let windows = &table.windows[rows];
+    let (windows, weights) = (&table.windows()[rows], table.weights::<2>());
     let columns = out.values.len().next_multiple_of(2 * LANES) / LANES;
     let pairs = &ring.groups[(first - ring.first) * ring.stride..(end - ring.first) * ring.stride];
     assert!(columns * VECTOR_BYTES <= ring.stride && pairs.len() == (end - first) * ring.stride);
@@ -37,8 +37,8 @@ pub fn vertical(table: &Windows, rows: Range<usize>, ring: &Ring, scratch: &mut 
             unsafe { widen(&pairs[block * VECTOR_BYTES..], block_len, to) };
         }
         for (index, window) in windows.iter().enumerate() {
-            let lanes = table.lanes::<2>(window);
-            let columns = &scratch[(window.first - first) * stride..][..window.groups * stride];
+            let lanes = window.lanes(weights);
+            let columns = &scratch[(window.first() - first) * stride..][..window.groups() * stride];
             let values = &mut out.row(index)[block * LANES..];
             let len = values.len().min(block_len * LANES);
             // SAFETY: AVX2 was checked, and `columns` holds a block for each group.

@@ -96,9 +96,8 @@ pub fn blocks(coefficients: &Coefficients, channels: usize, row_bytes: usize) ->
 // First source index and weights, without the zeros at both ends.
 fn trimmed(coefficients: &Coefficients, index: usize) -> (usize, &[i32]) {
     let (range, weights) = coefficients.window(index);
-    let front = weights.iter().position(|&weight| weight != 0).unwrap_or(0);
-    let back = weights.iter().rposition(|&weight| weight != 0).unwrap_or(0);
-    (range.start + front, &weights[front..=back])
+    let used = coefficients.used_by(index);
+    (used.start, &weights[used.start - range.start..used.end - range.start])
 }
 
 /// Resamples a chunk of rows along x, for output pixels `pixels`, into quads of rows.

@@ -18,7 +18,7 @@ pub fn horizontal(
     scratch: &mut [u8],
     chunk: Chunk,
 ) {
-    assert!(chunk.groups.len() >= CHUNK_QUADS * chunk.stride && pixels.end <= tiles.windows.windows.len());
+    assert!(chunk.groups.len() >= CHUNK_QUADS * chunk.stride && pixels.end <= tiles.windows.windows().len());
     assert!(pixels.len() * channels * 4 <= chunk.stride);
     // SAFETY: aarch64 has NEON.
     unsafe {
@@ -40,14 +40,14 @@ fn run<const CHANNELS: usize>(
     chunk: Chunk,
 ) {
     let table = &tiles.windows;
-    for (tile, windows) in table.windows[pixels.clone()].chunks(tiles.tile_pixels).enumerate() {
+    for (tile, windows) in table.windows()[pixels.clone()].chunks(tiles.tile_pixels).enumerate() {
         let start = pixels.start + tile * tiles.tile_pixels;
         let Range { start: first, end } = table.span(&(start..start + windows.len()));
         transpose::<CHANNELS>(source, first_row, first, end, scratch);
         for (index, window) in windows.iter().enumerate() {
-            let (lanes, stride) = (table.lanes(window), CHANNELS * COLUMN_BYTES);
-            let column = (window.first - first) * stride;
-            let columns = &scratch[column..column + window.groups * stride];
+            let (lanes, stride) = (window.lanes(table.weights()), CHANNELS * COLUMN_BYTES);
+            let column = (window.first() - first) * stride;
+            let columns = &scratch[column..column + window.groups() * stride];
             for channel in 0..CHANNELS {
                 // SAFETY: each channel's run of columns, CHANNELS apart, lies within `columns`.
                 let values = unsafe { weighted(columns.as_ptr().add(channel * COLUMN_BYTES), stride, lanes) };
