@@ -48,17 +48,14 @@ impl<T: Element, A: Vectors, const STREAM: bool> Kernel<T> for Avx2<'_, A, STREA
         assert!(bytes.len() == out.len() && out.len().is_multiple_of(lanes::<T>()));
         assert!((out.as_ptr() as usize).is_multiple_of(LINE_BYTES));
         // SAFETY: length and alignment were just checked; the CPU has the instructions.
-        unsafe { convert::<T, A, STREAM>(&self.0.registers(channel), bytes, out) }
+        unsafe { convert::<T, A, STREAM>(self.0, channel, bytes, out) }
     }
 
     fn convert_seam(&self, channels: [usize; 2], split: usize, bytes: &[u8], out: &mut [T]) {
         assert!(bytes.len() == lanes::<T>() && out.len() == lanes::<T>());
         assert!((out.as_ptr() as usize).is_multiple_of(LINE_BYTES));
         // SAFETY: length and alignment were just checked; the CPU has the instructions.
-        unsafe {
-            let (first, second) = (self.0.registers(channels[0]), self.0.registers(channels[1]));
-            convert_seam::<T, A, STREAM>(&first, &second, split, bytes, out);
-        }
+        unsafe { convert_seam::<T, A, STREAM>(self.0, channels, split, bytes, out) }
     }
 }
 
@@ -218,14 +215,17 @@ unsafe fn store_some(values: __m128i, target: *mut u8, lanes: usize) {
 
 #[target_feature(enable = "avx2,fma")]
 unsafe fn convert<T: Element, A: Vectors, const STREAM: bool>(
-    registers: &A::Registers,
+    arithmetic: &A,
+    channel: usize,
     bytes: &[u8],
     out: &mut [T],
 ) {
+    // SAFETY: the CPU has the instructions.
+    let registers = unsafe { arithmetic.registers(channel) };
     for at in (0..out.len()).step_by(lanes::<T>() / 2) {
         // SAFETY: both sides hold half a line at `at`, and that of the output is aligned.
         unsafe {
-            let half = half_line::<T, A>(registers, bytes.as_ptr().add(at));
+            let half = half_line::<T, A>(&registers, bytes.as_ptr().add(at));
             store::<STREAM>(half, out.as_mut_ptr().add(at).cast());
         }
     }
@@ -233,17 +233,19 @@ unsafe fn convert<T: Element, A: Vectors, const STREAM: bool>(
 
 #[target_feature(enable = "avx2,fma")]
 unsafe fn convert_seam<T: Element, A: Vectors, const STREAM: bool>(
-    first: &A::Registers,
-    second: &A::Registers,
+    arithmetic: &A,
+    channels: [usize; 2],
     split: usize,
     bytes: &[u8],
     out: &mut [T],
 ) {
+    // SAFETY: the CPU has the instructions.
+    let [first, second] = unsafe { [arithmetic.registers(channels[0]), arithmetic.registers(channels[1])] };
     for at in [0, lanes::<T>() / 2] {
         // SAFETY: both sides hold half a line at `at`, and that of the output is aligned.
         unsafe {
             let bytes = bytes.as_ptr().add(at);
-            let (first, second) = (half_line::<T, A>(first, bytes), half_line::<T, A>(second, bytes));
+            let (first, second) = (half_line::<T, A>(&first, bytes), half_line::<T, A>(&second, bytes));
             let blended = blend::<T>(first, second, split as i32 - at as i32);
             store::<STREAM>(blended, out.as_mut_ptr().add(at).cast());
         }

@@ -47,17 +47,14 @@ impl<T: Element, A: Vectors, const STREAM: bool> Kernel<T> for Avx512<'_, A, STR
         assert!(bytes.len() == out.len() && out.len().is_multiple_of(lanes::<T>()));
         assert!((out.as_ptr() as usize).is_multiple_of(LINE_BYTES));
         // SAFETY: length and alignment were just checked; the CPU has the instructions.
-        unsafe { convert::<T, A, STREAM>(&self.0.registers(channel), bytes, out) }
+        unsafe { convert::<T, A, STREAM>(self.0, channel, bytes, out) }
     }
 
     fn convert_seam(&self, channels: [usize; 2], split: usize, bytes: &[u8], out: &mut [T]) {
         assert!(bytes.len() == lanes::<T>() && out.len() == lanes::<T>());
         assert!((out.as_ptr() as usize).is_multiple_of(LINE_BYTES));
         // SAFETY: length and alignment were just checked; the CPU has the instructions.
-        unsafe {
-            let (first, second) = (self.0.registers(channels[0]), self.0.registers(channels[1]));
-            convert_seam::<T, A, STREAM>(&first, &second, split, bytes, out);
-        }
+        unsafe { convert_seam::<T, A, STREAM>(self.0, channels, split, bytes, out) }
     }
 }
 
@@ -169,14 +166,17 @@ unsafe fn gather_copies<const COPIES: usize>(pixels: &[u8], layout: Layout, corn
 
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn convert<T: Element, A: Vectors, const STREAM: bool>(
-    registers: &A::Registers,
+    arithmetic: &A,
+    channel: usize,
     bytes: &[u8],
     out: &mut [T],
 ) {
+    // SAFETY: the CPU has the instructions.
+    let registers = unsafe { arithmetic.registers(channel) };
     for at in (0..out.len()).step_by(lanes::<T>()) {
         // SAFETY: both sides hold a line at `at`, and that of the output is aligned.
         unsafe {
-            let line = line::<T, A>(registers, bytes.as_ptr().add(at));
+            let line = line::<T, A>(&registers, bytes.as_ptr().add(at));
             store::<STREAM>(line, out.as_mut_ptr().add(at).cast());
         }
     }
@@ -184,16 +184,18 @@ unsafe fn convert<T: Element, A: Vectors, const STREAM: bool>(
 
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn convert_seam<T: Element, A: Vectors, const STREAM: bool>(
-    first: &A::Registers,
-    second: &A::Registers,
+    arithmetic: &A,
+    channels: [usize; 2],
     split: usize,
     bytes: &[u8],
     out: &mut [T],
 ) {
+    // SAFETY: the CPU has the instructions.
+    let [first, second] = unsafe { [arithmetic.registers(channels[0]), arithmetic.registers(channels[1])] };
     // SAFETY: both sides hold a line, and that of the output is aligned.
     unsafe {
-        let first = line::<T, A>(first, bytes.as_ptr());
-        let second = line::<T, A>(second, bytes.as_ptr());
+        let first = line::<T, A>(&first, bytes.as_ptr());
+        let second = line::<T, A>(&second, bytes.as_ptr());
         store::<STREAM>(blend::<T>(first, second, split), out.as_mut_ptr().cast());
     }
 }
