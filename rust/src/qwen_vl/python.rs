@@ -1,5 +1,6 @@
 //! `_core.qwen_vl`: the published functions, with the published arguments and results.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -71,30 +72,30 @@ enum Source {
 struct Decoded {
     image: RgbImage,
     layout: Layout,
-    hash: u64,
 }
 
-fn decode(processor: &QwenVlProcessor, source: &Source) -> Result<Decoded> {
-    let inline;
-    let data = match source {
-        Source::Bytes(bytes) => bytes.bytes(),
-        Source::Text(text) => {
-            inline = base64::inline_bytes(text)?;
-            &inline
+impl Source {
+    fn bytes(&self) -> Result<Cow<'_, [u8]>> {
+        match self {
+            Self::Bytes(bytes) => Ok(Cow::Borrowed(bytes.bytes())),
+            Self::Text(text) => Ok(Cow::Owned(base64::inline_bytes(text)?)),
         }
-    };
+    }
+}
+
+fn decode(processor: &QwenVlProcessor, data: &[u8]) -> Result<Decoded> {
     let limits = Limits::default();
     let image = decode::decode(data, &limits, |width, height| {
         pipeline::admit(&processor.plan(width, height, Transport::Float32)?, &limits)
     })?;
     let (height, width) = processor.resized(image.height, image.width)?;
-    Ok(Decoded { layout: processor.layout(height, width), hash: blake3_u64(data), image })
+    Ok(Decoded { layout: processor.layout(height, width), image })
 }
 
-fn process(processor: &QwenVlProcessor, sources: &[Source]) -> Result<(Vec<Decoded>, Buffer)> {
+fn process(processor: &QwenVlProcessor, datas: &[&[u8]]) -> Result<(Vec<Decoded>, Buffer)> {
     threads::pool().install(|| {
         let decoded: Vec<Decoded> =
-            sources.par_iter().map(|source| decode(processor, source)).collect::<Result<_>>()?;
+            datas.par_iter().map(|data| decode(processor, data)).collect::<Result<_>>()?;
         let sizes_bytes: Vec<usize> =
             decoded.iter().map(|item| item.layout.values() * size_of::<f32>()).collect();
         let mut features = Buffer::take(sizes_bytes.iter().sum())?;
@@ -121,7 +122,7 @@ fn grid(layout: &Layout) -> Grid {
 /// Preprocesses one encoded image: `(flat float32 values, (t, rows, columns))`.
 #[pyfunction]
 fn preprocess<'py>(py: Python<'py>, data: Borrowed, spec_json: &str) -> PyResult<(Bound<'py, PyAny>, Grid)> {
-    let (decoded, features) = run(py, || process(&*published_processor(spec_json)?, &[Source::Bytes(data)]))?;
+    let (decoded, features) = run(py, || process(&*published_processor(spec_json)?, &[data.bytes()]))?;
     let grid = decoded.first().map_or((0, 0, 0), |item| grid(&item.layout));
     Ok((flat_array::<f32>(py, features)?, grid))
 }
@@ -135,13 +136,17 @@ fn process_mm<'py>(
     images: Vec<Source>,
     spec_json: &str,
 ) -> PyResult<MultimodalRequest<'py>> {
-    let (ids, features, decoded, ranges, positions) = run(py, || {
+    let (ids, features, decoded, hashes, ranges, positions) = run(py, || {
         let processor = published_processor(spec_json)?;
         let placeholder = placeholder(spec_json)?;
         let merge = processor.parameters().merge_size;
         // Checked before any image is decoded.
         mrope::expand_placeholders(&input_ids, placeholder, &vec![1; images.len()])?;
-        let (decoded, features) = process(&processor, &images)?;
+        let pool = threads::pool();
+        let datas = pool.install(|| images.par_iter().map(Source::bytes).collect::<Result<Vec<_>>>())?;
+        let datas: Vec<&[u8]> = datas.iter().map(|data| &**data).collect();
+        let (decoded, features) = process(&processor, &datas)?;
+        let hashes = pool.install(|| datas.par_iter().map(|data| blake3_u64(data)).collect());
         let grids: Vec<[usize; 3]> = decoded.iter().map(|item| grid(&item.layout).into()).collect();
         let tokens = grids.iter().map(|&grid| mrope::num_tokens(grid, merge)).collect::<Result<Vec<_>>>()?;
         let (ids, ranges) = mrope::expand_placeholders(&input_ids, placeholder, &tokens)?;
@@ -151,10 +156,9 @@ fn process_mm<'py>(
             .map(|(tokens, grid)| ImageSpan { tokens: tokens.clone(), grid })
             .collect();
         let positions = mrope::image_only(ids.len(), &spans, merge)?;
-        Ok((ids, features, decoded, ranges, positions))
+        Ok((ids, features, decoded, hashes, ranges, positions))
     })?;
     let grids = decoded.iter().map(|item| grid(&item.layout)).collect();
-    let hashes = decoded.iter().map(|item| item.hash).collect();
     let offsets = ranges.iter().map(inclusive).collect();
     let (positions, delta) = positions_array(py, &positions)?;
     Ok((ids, flat_array::<f32>(py, features)?, grids, hashes, offsets, positions, delta))
