@@ -52,7 +52,7 @@ class PoolConfig:
     """Input and output of one batch."""
     chunk_max_pixels: int = 48_000_000
     """Pixels read and written by one batch."""
-    window_pixels_per_thread: int = 10_000_000
+    window_pixels_per_thread: int = 20_000_000
     """Work that a router keeps on a worker for each of its threads: enough that it never waits."""
     max_inflight_bytes: int = 1 << 30
     """Input and output under way on one worker, for each router."""

@@ -15,6 +15,8 @@ from .placement import Placement
 
 __all__ = ["Batch", "Flight", "Scheduler", "SchedulerLimits"]
 
+# Batches that fill a worker's window: one computes, one is on its way back, one waits for its turn.
+_BATCHES_PER_WINDOW = 3
 # Suspects in groups larger than this are halved, smaller ones go one by one.
 _HALVE_ABOVE = 4
 
@@ -261,11 +263,14 @@ class Scheduler:
     def _take(self, worker_id: str, worker: _Worker) -> list[Flight]:
         window_px = self._placement.window_px(worker_id)
         limits = self._limits.batch
-        # At most half a window each: while one batch is returned, the next one keeps the threads busy.
-        room_px = min(window_px - worker.running_px, max(window_px / 2, 1.0), limits.max_work_px)
-        room_bytes = min(self._limits.max_worker_bytes - worker.running_bytes, limits.max_bytes)
+        whole_px = min(max(window_px / _BATCHES_PER_WINDOW, 1.0), limits.max_work_px)
+        whole_bytes = min(self._limits.max_worker_bytes / _BATCHES_PER_WINDOW, limits.max_bytes)
+        room_px = min(window_px - worker.running_px, whole_px)
+        room_bytes = int(min(self._limits.max_worker_bytes - worker.running_bytes, limits.max_bytes))
         queue = worker.queue
-        if worker.running and (room_px <= 0 or room_bytes <= 0):
+        # What waits waits for a whole batch to have room, or each image that ends would let in only one more.
+        cramped = (room_px < whole_px and queue.work_px > room_px) or room_bytes < whole_bytes
+        if worker.running and (room_px <= 0 or room_bytes <= 0 or cramped):
             # Short requests may pass a full window, one batch at a time: the worker takes turns image by
             # image, so they wait for an image there, where here they would wait for a batch.
             if not queue.has_short or room_bytes <= 0 or worker.express in worker.running:

@@ -1,7 +1,9 @@
 """What a worker does with a batch: threads that take one image at a time, a cache, single flight. No Ray.
 
-Calls take turns image by image, the newest first, so a single image that arrives beside large batches waits
-for an image, not for a batch. Reading sources may block on disk or network and has threads of its own.
+Short calls and long ones take turns image by image, so a single image that arrives beside large batches
+waits for an image, not for a batch. Of each kind the oldest goes first: were all to share the threads, all
+would end late and together, and the threads would wait for the next ones. Reading sources may block on disk
+or network and has threads of its own.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from ..errors import (
     with_context,
 )
 from ..messages import BatchReply, BatchRequest, Failure, ImageFacts
+from ..routing.batching import SHORT_IMAGES
 from ..sources.source import Resolved, Source
 from .process import Outcome, Processor
 
@@ -45,6 +48,11 @@ class _Call:
     fetches: dict[int, Callable[[], object]] = field(default_factory=dict)
     """What gives up each fetch of the call; true if that was in time."""
 
+    @property
+    def kind(self) -> int:
+        """0 if short, 1 if long."""
+        return int(len(self.outcomes) > SHORT_IMAGES)
+
 
 class Engine:
     """Computes batches on `threads` threads. `run` blocks the calling thread; the rest answers at once."""
@@ -56,8 +64,9 @@ class Engine:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._calls: dict[str, _Call] = {}
-        # Calls with images that are ready to compute, whose turn it is first.
-        self._turns: OrderedDict[str, _Call] = OrderedDict()
+        # Calls with images that are ready to compute, short and long, each by arrival.
+        self._turns: tuple[OrderedDict[str, _Call], ...] = (OrderedDict(), OrderedDict())
+        self._next_kind = 0
         self._leaders: dict[bytes, list[tuple[_Call, int]]] = {}
         self._running: dict[int, tuple[float, bytes]] = {}
         self._free_threads = threads
@@ -99,7 +108,7 @@ class Engine:
         finally:
             with self._lock:
                 self._calls.pop(request.call_id, None)
-                self._turns.pop(request.call_id, None)
+                self._turns[call.kind].pop(request.call_id, None)
                 self._held_bytes -= request.estimated_bytes
                 self._held_px = self._held_px - request.work_px if self._calls else 0.0
                 backlog_px = self._held_px
@@ -175,7 +184,7 @@ class Engine:
             if cached is None:
                 self._leaders[resolved.digest] = []
                 # A single image of an idle worker: the thread that waits for it may as well compute it.
-                here = may_compute and self._free_threads > 0 and not self._turns
+                here = may_compute and self._free_threads > 0 and not any(self._turns)
                 if here:
                     self._begin(resolved)
                 else:
@@ -187,9 +196,7 @@ class Engine:
 
     def _enqueue(self, call: _Call, index: int, resolved: Resolved) -> None:
         call.ready.append((index, resolved))
-        if call.request.call_id not in self._turns:
-            self._turns[call.request.call_id] = call
-            self._turns.move_to_end(call.request.call_id, last=False)
+        self._turns[call.kind].setdefault(call.request.call_id, call)
         self._work.notify()
 
     def _begin(self, resolved: Resolved) -> None:
@@ -199,16 +206,16 @@ class Engine:
     def _next(self) -> tuple[_Call, int, Resolved] | None:
         with self._lock:
             while True:
-                while not self._turns or self._free_threads == 0:
+                while not any(self._turns) or self._free_threads == 0:
                     if self._closed:
                         return None
                     self._work.wait()
-                call_id, call = next(iter(self._turns.items()))
+                turns = self._turns[self._next_kind] or self._turns[1 - self._next_kind]
+                call_id, call = next(iter(turns.items()))
+                self._next_kind = 1 - call.kind
                 index, resolved = call.ready.popleft()
-                if call.ready:
-                    self._turns.move_to_end(call_id)
-                else:
-                    del self._turns[call_id]
+                if not call.ready:
+                    del turns[call_id]
                 self._begin(resolved)
                 return call, index, resolved
 

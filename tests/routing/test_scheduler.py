@@ -226,3 +226,21 @@ def test_short_requests_pass_a_full_window_one_batch_at_a_time() -> None:
     (express,) = made.next_batches()
     assert set(express.flights) <= set(singles[1:])
     assert len(run_out(made, [*full, express])) == 512 + 8
+
+
+def test_a_window_that_empties_image_by_image_is_not_filled_image_by_image() -> None:
+    """Or batches would shrink to one image for good, since every end makes room for just that."""
+    made = scheduler(1)
+    submit(made, [flight(number, request_id=1) for number in range(400)])
+    pending = made.next_batches()
+    sizes = []
+    while pending:
+        batch = pending.pop(0)
+        made.finish(batch)
+        if batch.flights[0].request_id == 1:
+            sizes.append(len(batch.flights))
+            # Meanwhile a request of one image comes and goes, which leaves room of its own size.
+            made.submit(flight(1_000 + len(sizes), request_id=1_000 + len(sizes)))
+        pending.extend(made.next_batches())
+    assert sum(sizes) == 400
+    assert len(sizes) >= 3 and min(sizes[:-1]) >= 2

@@ -167,6 +167,23 @@ def test_a_single_image_waits_for_one_image_not_for_a_batch(make: Callable[..., 
     assert gate.seen.index(classify(FILES[11]).key) == 1
 
 
+def test_long_calls_end_one_after_the_other_and_short_ones_in_between(make: Callable[..., Engine]) -> None:
+    engine = make()
+    gate = Gate(engine)
+    first = Running(engine, batch("first", FILES[:4]))
+    until(lambda: len(gate.seen) == 1)
+    second = Running(engine, batch("second", FILES[4:8]))
+    until(lambda: engine.waiting_images() == 7)
+    shorts = [Running(engine, batch("a", [FILES[8]])), Running(engine, batch("b", [FILES[9]]))]
+    until(lambda: engine.waiting_images() == 9)
+    gate.open.set()
+    for call in (*shorts, first, second):
+        call.wait()
+    order = [[classify(data).key for data in FILES].index(digest) for digest in gate.seen]
+    assert [number for number in order if number < 8] == list(range(8))
+    assert sorted(order.index(number) for number in (8, 9)) == [1, 3]
+
+
 def test_cancelling_drops_what_has_not_started(make: Callable[..., Engine]) -> None:
     engine = make()
     gate = Gate(engine)
