@@ -18,8 +18,10 @@ _ENTRY_OVERHEAD_BYTES = 1024
 class ByteCache(Generic[V]):
     """Values by digest; safe for threads. A value is published when it exists, never before."""
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, capacity_bytes: int, on_gone: Callable[[V], None] | None = None) -> None:
+        """`on_gone` hears of every value that goes, outside the lock."""
         self.capacity_bytes = capacity_bytes
+        self._on_gone = on_gone
         self._entries: OrderedDict[bytes, tuple[V, int]] = OrderedDict()
         self._lock = threading.Lock()
         self.size_bytes = 0
@@ -54,9 +56,17 @@ class ByteCache(Generic[V]):
             evicted = self._shrink(self.capacity_bytes - size_bytes)
             self._entries[digest] = (value, size_bytes)
             self.size_bytes += size_bytes
-        # Values go outside the lock: what they release may call back.
-        del evicted, old
+        if old is not None:
+            evicted.append(old[0])
+            del old
+        self._tell(evicted)
         return True
+
+    def _tell(self, gone: list[V]) -> None:
+        # Outside the lock: what values release may call back.
+        if self._on_gone is not None:
+            for value in gone:
+                self._on_gone(value)
 
     def _shrink(self, size_bytes: int) -> list[V]:
         evicted = []
@@ -71,7 +81,7 @@ class ByteCache(Generic[V]):
         """Evicts until at least so many bytes more are free, or nothing is left."""
         with self._lock:
             evicted = self._shrink(max(0, self.size_bytes - size_bytes))
-        del evicted
+        self._tell(evicted)
 
     def remove(self, digest: bytes) -> None:
         """Forgets one value, if it is there."""
@@ -79,6 +89,8 @@ class ByteCache(Generic[V]):
             entry = self._entries.pop(digest, None)
             if entry is not None:
                 self.size_bytes -= entry[1]
+        if entry is not None:
+            self._tell([entry[0]])
 
     def remove_if(self, predicate: Callable[[V], bool]) -> None:
         """Forgets all values that `predicate` holds for."""
@@ -92,7 +104,7 @@ class ByteCache(Generic[V]):
         with self._lock:
             entries, self._entries = self._entries, OrderedDict()
             self.size_bytes = 0
-        entries.clear()
+        self._tell([value for value, _ in entries.values()])
 
     def counters(self) -> dict[str, int]:
         """Sizes and counts, for metrics and status."""

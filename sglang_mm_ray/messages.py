@@ -30,6 +30,8 @@ class BatchRequest:
     estimated_bytes: int
     """Input and output that the router expects."""
     work_px: float
+    together: bool = False
+    """Whether the results share one object, of one request that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class BatchReply:
-    """The inline part of a worker's answer; the tensors of image `i` are return value `i + 1`."""
+    """The inline part of a worker's answer; the tensors travel beside it."""
 
     outcomes: tuple[ImageFacts | Failure, ...]
     busy_s: float

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ResultLost
 from ..messages import ImageFacts
+from .stored import StoredObject, StoredResult, read
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from ray import ObjectRef
 
-__all__ = ["ProcessedImage", "StoredResult"]
+__all__ = ["ProcessedImage"]
 
 _READ_TIMEOUT_S = 60.0
-
-
-class StoredResult:
-    """A result in the object store, shared by all who asked for it; says when the last one lets go."""
-
-    __slots__ = ("_release", "facts", "node_id", "ref")
-
-    def __init__(
-        self, facts: ImageFacts, ref: Any, node_id: str, release: Callable[[int], None] | None = None
-    ) -> None:
-        self.facts = facts
-        self.ref = ref
-        self.node_id = node_id
-        self._release = release
-
-    def __del__(self) -> None:
-        release = self._release
-        if release is not None:
-            release(self.facts.nbytes)
 
 
 class _Held:
@@ -56,7 +36,8 @@ def _counted(array: NDArray[Any], stored: StoredResult) -> NDArray[Any]:
 class ProcessedImage:
     """One preprocessed image.
 
-    Hold it for as long as the tensors are needed: the bytes in the store are freed with the last reference.
+    Hold it for as long as the tensors are needed: the bytes in the store are freed with the last reference,
+    in a request of many images those of one batch together.
     It may be pickled to other processes of the Ray cluster, which then hold a reference of their own.
     """
 
@@ -82,8 +63,9 @@ class ProcessedImage:
     def __reduce__(self) -> Any:
         stored = self._stored
         # Neither the source, which may be large, nor the budget of the router goes along.
-        facts = (stored.facts, stored.ref, stored.node_id)
-        return _unpickled, (facts, self._finish_with, self.origin, self.times_s)
+        stored_object, place = stored.at
+        where = (stored_object.ref, stored_object.node_id, place)
+        return _unpickled, (stored.facts, where, self._finish_with, self.origin, self.times_s)
 
     def __repr__(self) -> str:
         return (
@@ -98,8 +80,15 @@ class ProcessedImage:
 
     @property
     def feature(self) -> ObjectRef[Any]:
-        """The reference, owned by the process that asked: one array, or a tuple where there are several."""
-        return self._stored.ref  # type: ignore[no-any-return]
+        """The reference, owned by the process that asked: one array, or a tuple where there are several.
+
+        An image of a request of many lies in one object with its neighbours; it is copied to an object of its
+        own when this is first asked for, which also ends its hold on theirs.
+
+        Raises:
+            ResultLost: the node that held it is gone.
+        """
+        return self._stored.own_ref(_READ_TIMEOUT_S)
 
     @property
     def content_hash(self) -> int:
@@ -204,12 +193,15 @@ class ProcessedImage:
 
 
 def _unpickled(
-    facts: tuple[ImageFacts, Any, str],
+    facts: ImageFacts,
+    where: tuple[Any, str, int | None],
     finish_with: tuple[str, str],
     origin: str,
     times_s: dict[str, float],
 ) -> ProcessedImage:
-    return ProcessedImage(StoredResult(*facts), finish_with, origin=origin, times_s=times_s)
+    ref, node_id, place = where
+    stored = StoredResult(facts, StoredObject(ref, node_id), place)
+    return ProcessedImage(stored, finish_with, origin=origin, times_s=times_s)
 
 
 def _place(names: tuple[str, ...], name: str) -> int:
@@ -217,45 +209,3 @@ def _place(names: tuple[str, ...], name: str) -> int:
         return names.index(name)
     except ValueError:
         raise KeyError(f"no tensor {name!r}; there are {', '.join(names)}") from None
-
-
-def read(stored: StoredResult, timeout_s: float) -> Any:
-    """The stored value.
-
-    Raises:
-        ResultLost: it cannot be read any more.
-    """
-    import ray
-    from ray.exceptions import GetTimeoutError, RayError
-
-    digest = f"sha256:{stored.facts.digest.hex()[:16]}"
-    # `ray.get` would start a Ray of its own, which does not know the result.
-    if not ray.is_initialized():
-        raise ResultLost(
-            f"the result of image {digest} is lost: Ray does not run here any more; read results "
-            "while the pool that started Ray is open, or call ray.init() before it"
-        )
-    try:
-        value = ray.get(stored.ref, timeout=timeout_s)
-    except GetTimeoutError:
-        raise ResultLost(
-            f"the result of image {digest} did not arrive within {timeout_s:g} s; recompute it"
-        ) from None
-    except (RayError, ValueError) as error:
-        # A ValueError says that the reference is of another Ray session, which has ended.
-        raise ResultLost(
-            f"the result of image {digest} is lost ({type(error).__name__}); recompute it"
-        ) from None
-    if not _fits(stored.facts, value):
-        raise ResultLost(f"what is stored for image {digest} is not what its facts say; recompute it")
-    return value
-
-
-def _fits(facts: ImageFacts, value: Any) -> bool:
-    # Facts and tensors travel apart; that they belong together is cheap to see.
-    values = (value,) if len(facts.tensors) == 1 else value
-    return (
-        isinstance(values, tuple)
-        and [getattr(array, "shape", None) for array in values] == [shape for _, _, shape in facts.tensors]
-        and sum(array.nbytes for array in values) == facts.nbytes
-    )

@@ -13,7 +13,6 @@ from typing import Any
 
 from ray.exceptions import OutOfMemoryError, RayActorError
 
-from ..cache import ByteCache
 from ..config import PoolConfig
 from ..errors import (
     DeadlineExceeded,
@@ -23,15 +22,18 @@ from ..errors import (
     PreprocessError,
     WorkerLost,
 )
-from ..messages import BatchReply, BatchRequest, Failure, ImageFacts, Membership, WorkerRecord
+from ..messages import BatchReply, BatchRequest, Failure, Membership, WorkerRecord
 from ..metrics import RouterMetrics
-from ..results.image import ProcessedImage, StoredResult
+from ..results.image import ProcessedImage
+from ..results.stored import StoredResult
 from ..routing.batching import BatchLimits, Cost
 from ..routing.placement import route_key
 from ..routing.scheduler import Batch, Flight, Scheduler, SchedulerLimits
 from ..sources.source import Source
+from .arrivals import Arrivals
 from .ledger import Ledger
 from .requests import InFlight, Request, Waiter
+from .result_cache import ResultCache
 
 __all__ = ["Dispatcher"]
 
@@ -62,14 +64,14 @@ class Dispatcher:
         self,
         config: PoolConfig,
         ledger: Ledger,
-        cache: ByteCache[StoredResult],
+        cache: ResultCache,
         metrics: RouterMetrics,
         report_lost: Callable[[str], None],
         report_poison: Callable[[bytes], None],
     ) -> None:
         self._config = config
-        self._ledger = ledger
         self._cache = cache
+        self._arrivals = Arrivals(ledger, cache, metrics)
         self._metrics = metrics
         self._report_lost = report_lost
         self._report_poison = report_poison
@@ -186,20 +188,22 @@ class Dispatcher:
         if not task.cancelled() and task.exception() is not None:
             logger.error("batch %d: %r", batch_id, task.exception())
 
-    def _method(self, record: WorkerRecord, images: int) -> Any:
-        key = (record.worker_id, images)
+    def _method(self, record: WorkerRecord, num_returns: int) -> Any:
+        key = (record.worker_id, num_returns)
         if key not in self._methods:
-            self._methods[key] = record.handle.process.options(num_returns=images + 1)
+            self._methods[key] = record.handle.process.options(num_returns=num_returns)
         return self._methods[key]
 
     async def _call(self, batch: Batch, call_id: str) -> None:
         record = self._records[batch.worker_id]
         sources = tuple(flight.payload.source for flight in batch.flights)
         estimated_bytes = sum(flight.cost.total_bytes for flight in batch.flights)
+        # Only neighbours of one request, which are likely to be let go of together, share an object.
+        together = len(sources) > 1 and len({flight.request_id for flight in batch.flights}) == 1
         sent_at = time.perf_counter()
         try:
-            refs = self._method(record, len(sources)).remote(
-                BatchRequest(call_id, sources, estimated_bytes, batch.work_px)
+            refs = self._method(record, 2 if together else len(sources) + 1).remote(
+                BatchRequest(call_id, sources, estimated_bytes, batch.work_px, together)
             )
             self._metrics.count("router_sent_bytes_total", sum(source.transfer_bytes for source in sources))
             timeout_s = self._config.image_timeout_s * _CALL_TIMEOUT_FACTOR
@@ -217,33 +221,33 @@ class Dispatcher:
         self._metrics.observe("router_call_seconds", time.perf_counter() - sent_at)
         alive = [flight.batch_id == batch.batch_id for flight in batch.flights]
         self.scheduler.finish(batch, reply.busy_s)
-        for flight, outcome, ref, wanted in zip(batch.flights, reply.outcomes, refs[1:], alive, strict=True):
-            # A flight that was sent elsewhere meanwhile has its answer from there.
-            if wanted:
-                self._arrived(flight, outcome, ref, record, sent_at)
-        # References go at once: a frame or a loop variable that keeps one keeps the store's memory.
-        del refs, ref
+        results = self._arrivals.take(reply.outcomes, refs[1:], record.node_id, together)
+        self._deliver(batch, alive, results, sent_at)
         self._pump_soon()
 
+    def _deliver(
+        self, batch: Batch, alive: list[bool], results: list[StoredResult | Failure], sent_at: float
+    ) -> None:
+        for flight, result, wanted in zip(batch.flights, results, alive, strict=True):
+            # A flight that was sent elsewhere meanwhile has its answer from there.
+            if wanted:
+                self._arrived(flight, result, batch.worker_id, sent_at)
+
     def _arrived(
-        self, flight: Flight, outcome: ImageFacts | Failure, ref: Any, record: WorkerRecord, sent_at: float
+        self, flight: Flight, result: StoredResult | Failure, worker_id: str, sent_at: float
     ) -> None:
         payload: InFlight = flight.payload
-        if isinstance(outcome, ImageFacts):
-            self._ledger.hold(outcome.nbytes)
-            self._metrics.count("router_result_bytes_total", outcome.nbytes)
-            stored = StoredResult(outcome, ref, record.node_id, self._ledger.release)
-            self._cache.put(outcome.digest, stored, outcome.nbytes)
-            self._settle(flight, stored, sent_at)
-        elif outcome.busy:
+        if isinstance(result, StoredResult):
+            self._settle(flight, result, sent_at)
+        elif result.busy:
             flight.attempts -= 1
             payload.busy_retries += 1
-            self._retry_later(flight, frozenset({record.worker_id}), "busy", payload.busy_retries)
-        elif isinstance(outcome.error, DeadlineExceeded) and payload.waiters:
+            self._retry_later(flight, frozenset({worker_id}), "busy", payload.busy_retries)
+        elif isinstance(result.error, DeadlineExceeded) and payload.waiters:
             # Cancelled for somebody who left, while somebody else had joined.
             self._retry_later(flight, frozenset(), "cancelled", 1)
         else:
-            self._settle(flight, outcome.error)
+            self._settle(flight, result.error)
 
     def _retry_later(self, flight: Flight, avoid: frozenset[str], reason: str, attempt: int) -> None:
         self.retries += 1

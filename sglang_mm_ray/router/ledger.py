@@ -36,6 +36,7 @@ class Ledger:
         self._loop = loop
         self._waiting: deque[tuple[int, float, asyncio.Future[None]]] = deque()
         self._released: deque[int] = deque()
+        self._release_due = False
         self._idle_since = loop.time()
 
     async def promise(self, size_bytes: int, images: int) -> None:
@@ -79,14 +80,24 @@ class Ledger:
         """Counts a result that exists now."""
         self.budget.hold(size_bytes)
 
+    def adopt(self, size_bytes: int) -> None:
+        """Counts a result that a reader made. From any thread, as `release`."""
+        self.release(-size_bytes)
+
     def release(self, size_bytes: int) -> None:
         """Counts a result out. Called from finalizers: on any thread, at any moment, so it takes no lock."""
         self._released.append(size_bytes)
+        if self._release_due:
+            return
+        # Once for all that go in one turn of the loop; waking it costs more than counting.
+        self._release_due = True
         # Once the router is closed nobody counts any more.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._on_release)
 
     def _on_release(self) -> None:
+        # First: who lets go from now on wakes the loop again.
+        self._release_due = False
         self._collect()
         self._grant()
 

@@ -13,13 +13,11 @@ from typing import Any
 
 from ray.exceptions import RayActorError, RayError
 
-from ..cache import ByteCache
 from ..cluster import alive_nodes, find_controller
 from ..config import PoolConfig
 from ..errors import DeadlineExceeded, PoolClosed, PoolNotFound, PoolOverloaded, PreprocessError
 from ..messages import Membership
 from ..metrics import RouterMetrics
-from ..results.image import StoredResult
 from ..routing.admission import Amount, QueueBounds, StoreBudget, Waiting
 from ..routing.batching import Cost
 from ..sources.source import Source
@@ -27,6 +25,7 @@ from .dispatch import Dispatcher
 from .intake import Intake, is_cheap
 from .ledger import Ledger
 from .requests import ImageOutcome, Request
+from .result_cache import ResultCache
 from .stream import INTAKE_IMAGES, Stream
 
 __all__ = ["Router"]
@@ -48,7 +47,7 @@ class Router:
         self._controller = controller
         self.intake = Intake(config)
         self._metrics = RouterMetrics(config, pool)
-        self._cache: ByteCache[StoredResult] = ByteCache(min(config.router_cache_bytes, budget_bytes // 4))
+        self._cache = ResultCache(min(config.router_cache_bytes, budget_bytes // 4))
         self.waiting = Waiting(QueueBounds(config.max_queued_images, config.max_queued_bytes))
         self._hashers = ThreadPoolExecutor(2, thread_name_prefix="mm-intake")
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -77,6 +77,8 @@ class Feature:
     dtypes: Mapping[str, str]
     ref: Any = None
     """The Ray reference of the tensors, if they are stored as the model reads them."""
+    path: tuple[int, ...] = ()
+    """Where they lie in what it refers to, if other images lie there too."""
 
 
 class Backend(Protocol):
@@ -127,6 +129,7 @@ def _feature(image: ProcessedImage) -> Feature:
     facts = image.facts
     late = image.dtype == "uint8" and bool(facts.finished)
     described = image.finished() if late else facts.tensors
+    stored_object, place = image.stored.at
     arrays = [gather([image])] if late else [image.array(name) for name, _, _ in described]
     return Feature(
         digest=facts.digest,
@@ -136,7 +139,8 @@ def _feature(image: ProcessedImage) -> Feature:
         tensors={name: array for (name, _, _), array in zip(described, arrays, strict=True)},
         dtypes={name: dtype for name, dtype, _ in described},
         # Pixels are normalised here, so what is stored is not what the model reads.
-        ref=None if late else image.feature,
+        ref=None if late else stored_object.ref,
+        path=() if place is None else (place,),
     )
 
 

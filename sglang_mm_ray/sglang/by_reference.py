@@ -38,8 +38,8 @@ class Ticket:
     desk: str
     """Name of the actor that holds the reference."""
     feature_id: str
-    position: int
-    """Which of the image's tensors, where several are stored together."""
+    path: tuple[int, ...]
+    """Where the tensor lies in the stored value, beside others and those of other images."""
     dtype: str
     layout: Layout
     """What the consumer makes of it, see `for_consumer`."""
@@ -172,5 +172,6 @@ def fetch(ticket: Ticket) -> ReferencedTensor:
 
 def tensor_of(value: Any, ticket: Ticket) -> torch.Tensor:
     """The ticket's tensor of a stored value, in the shape that the consumer expects."""
-    array = value[ticket.position] if isinstance(value, tuple) else value
-    return for_consumer(as_tensor(array, ticket.dtype), ticket.layout, ticket.temporal_copies)
+    for place in ticket.path:
+        value = value[place]
+    return for_consumer(as_tensor(value, ticket.dtype), ticket.layout, ticket.temporal_copies)

@@ -55,7 +55,7 @@ class FeatureSender:
         ticket = Ticket(
             desk=desk_name,
             feature_id=uuid.uuid4().hex,
-            position=list(feature.tensors).index(name),
+            path=(*feature.path, *([list(feature.tensors).index(name)] if len(feature.tensors) > 1 else [])),
             dtype=feature.dtypes[name],
             layout=layout,
             temporal_copies=temporal_copies,

@@ -18,6 +18,7 @@ from ..config import PoolConfig
 from ..errors import FetchError
 from ..messages import BatchRequest, Heartbeat
 from ..metrics import WorkerMetrics
+from ..stored_array import in_pieces
 from .engine import Engine
 
 __all__ = ["CONCURRENT_BATCHES", "PreprocessWorker", "create_worker"]
@@ -35,8 +36,8 @@ _control = cast(Callable[[F], F], ray.method(concurrency_group="control"))
 class PreprocessWorker:
     """A stateful worker: threads that compute, a cache of results, and control calls that always answer.
 
-    `process` is called with `num_returns` one more than the number of images: first the facts, small enough
-    to travel inline, then each image's tensors on their own, so that the caller owns every one of them.
+    `process` returns the facts, small enough to travel inline, then the tensors as values that the
+    caller owns: one for each image (`num_returns` is one more than there are), or one for all `together`.
     """
 
     def __init__(
@@ -77,10 +78,11 @@ class PreprocessWorker:
 
     @_process
     def process(self, request: BatchRequest) -> Any:
-        """Preprocesses a batch; returns a `BatchReply`, then one value (or None) for each image."""
+        """A batch's `BatchReply`, then each image's value or None, or all of these in a tuple."""
         reply, values = self._engine.run(request)
         self._metrics.batch(reply)
-        return (reply, *values)
+        pieces = tuple(map(in_pieces, values))
+        return (reply, pieces) if request.together else (reply, *pieces)
 
     @_control
     def cancel(self, call_id: str) -> bool:

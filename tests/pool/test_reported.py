@@ -27,7 +27,7 @@ import sglang_mm_ray as smr
 from sglang_mm_ray.config import PoolConfig
 from sglang_mm_ray.messages import BatchRequest, ImageFacts
 from sglang_mm_ray.metrics import RouterMetrics
-from sglang_mm_ray.results.image import StoredResult, read
+from sglang_mm_ray.results.stored import StoredObject, StoredResult, read
 from sglang_mm_ray.router.dispatch import Dispatcher
 from sglang_mm_ray.sources.source import classify
 from sglang_mm_ray.worker.engine import Engine
@@ -99,7 +99,7 @@ def test_what_is_stored_is_held_to_its_facts(pool: smr.PreprocessPool) -> None:
     stored = image.stored
     for value in (np.zeros(3, np.uint16), "text", None, image.array().astype(np.uint8)):
         with pytest.raises(smr.ResultLost, match="facts"):
-            read(StoredResult(stored.facts, ray.put(value), stored.node_id), 10.0)
+            read(StoredResult(stored.facts, StoredObject(ray.put(value), stored.node_id)), 10.0)
 
 
 def test_memory_stays_flat_over_distinct_images() -> None:
@@ -236,7 +236,7 @@ def test_a_result_that_does_not_arrive_is_lost_in_time(pool: smr.PreprocessPool)
     ref = frozen.remote(30.0)
     started = time.monotonic()
     with pytest.raises(smr.ResultLost, match=r"within 0\.3 s"):
-        read(StoredResult(image.facts, ref, image.stored.node_id), 0.3)
+        read(StoredResult(image.facts, StoredObject(ref, image.stored.node_id)), 0.3)
     assert time.monotonic() - started < 5
     ray.cancel(ref, force=True)
 

@@ -10,7 +10,8 @@ import ray
 
 import sglang_mm_ray as smr
 from sglang_mm_ray.messages import ImageFacts
-from sglang_mm_ray.results.image import ProcessedImage, StoredResult
+from sglang_mm_ray.results.image import ProcessedImage
+from sglang_mm_ray.results.stored import StoredObject, StoredResult
 
 VALUES = np.arange(24, dtype=np.uint16).reshape(2, 2, 2, 3)
 
@@ -20,7 +21,7 @@ def image(value: Any) -> ProcessedImage:
     tensors = (("patches", "bfloat16", VALUES.shape),)
     facts = ImageFacts(bytes(32), 0, 2, 2, (1, 1, 2), 2, tensors, VALUES.nbytes, "png", {}, "computed")
     return ProcessedImage(
-        StoredResult(facts, value, "node"), ("inkling", "{}"), origin="computed", times_s={}
+        StoredResult(facts, StoredObject(value, "node")), ("inkling", "{}"), origin="computed", times_s={}
     )
 
 

@@ -142,7 +142,7 @@ def test_readers_on_other_nodes_get_the_same_bits_for_a_small_message(cluster: l
 
 
 def test_a_desk_without_the_feature_is_a_typed_miss(cluster: list[str]) -> None:
-    ticket = Ticket("no-such-desk", "x", 0, "bfloat16", "stored", 1, "auto", 5.0)
+    ticket = Ticket("no-such-desk", "x", (), "bfloat16", "stored", 1, "auto", 5.0)
     lost = pickle.dumps(ReferencedTensor.wrap(torch.zeros(1), ticket, None))
     with pytest.raises(ResultLost):
         pickle.loads(lost)

@@ -1,0 +1,147 @@
+"""Results where they lie: an object of the store, and an image's place in it.
+
+The images of one batch of one request share an object, since each object costs its owner, its node and its
+worker as much as copying a megabyte. An object's memory is free when the last of its images is let go, and
+until then it counts as a whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import ResultLost
+from ..messages import ImageFacts
+from ..stored_array import in_pieces
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+__all__ = ["Account", "StoredObject", "StoredResult", "read"]
+
+
+class Account(Protocol):
+    """Who counts the bytes of the store. May be told from any thread, at any moment."""
+
+    def adopt(self, size_bytes: int) -> None:
+        """An object more exists."""
+
+    def release(self, size_bytes: int) -> None:
+        """Nobody refers to an object any more."""
+
+
+class StoredObject:
+    """An object of the store; says when the last one lets go."""
+
+    __slots__ = ("_values", "account", "nbytes", "node_id", "ref")
+
+    def __init__(self, ref: Any, node_id: str, nbytes: int = 0, account: Account | None = None) -> None:
+        self.ref = ref
+        self.node_id = node_id
+        self.nbytes = nbytes
+        self.account = account
+        self._values: tuple[Any, ...] | None = None
+
+    def __del__(self) -> None:
+        if self.account is not None:
+            self.account.release(self.nbytes)
+
+    def value(self, place: int | None, timeout_s: float) -> Any:
+        """What lies at a place, or all of it."""
+        import ray
+
+        if place is None:
+            return ray.get(self.ref, timeout=timeout_s)
+        if self._values is None:
+            # Views of the store: kept, or each image would unpickle all of its neighbours again.
+            self._values = ray.get(self.ref, timeout=timeout_s)
+        return self._values[place]
+
+
+class StoredResult:
+    """An image's tensors in the object store, shared by all who asked for it."""
+
+    __slots__ = ("_at", "facts")
+
+    _putting = threading.Lock()
+
+    def __init__(self, facts: ImageFacts, stored_object: StoredObject, place: int | None = None) -> None:
+        self.facts = facts
+        # Together, since they change together while others read.
+        self._at = (stored_object, place)
+
+    @property
+    def node_id(self) -> str:
+        """The node that has it."""
+        return self._at[0].node_id
+
+    @property
+    def at(self) -> tuple[StoredObject, int | None]:
+        """The object, and the place in it of an image that shares it with others."""
+        return self._at
+
+    def value(self, timeout_s: float) -> Any:
+        """The only tensor, or a tuple of them; whatever Ray raises."""
+        stored_object, place = self._at
+        return stored_object.value(place, timeout_s)
+
+    def own_ref(self, timeout_s: float) -> ObjectRef[Any]:
+        """A reference to this image alone; one that shares an object is copied out of it, once.
+
+        Raises:
+            ResultLost: it cannot be read any more.
+        """
+        with self._putting:
+            stored_object, place = self._at
+            if place is not None:
+                import ray
+
+                ref = ray.put(in_pieces(read(self, timeout_s)))
+                node_id = ray.get_runtime_context().get_node_id()
+                account = stored_object.account
+                if account is not None:
+                    account.adopt(self.facts.nbytes)
+                self._at = (StoredObject(ref, node_id, self.facts.nbytes, account), None)
+            return self._at[0].ref  # type: ignore[no-any-return]
+
+
+def read(stored: StoredResult, timeout_s: float) -> Any:
+    """The stored value.
+
+    Raises:
+        ResultLost: it cannot be read any more.
+    """
+    import ray
+    from ray.exceptions import GetTimeoutError, RayError
+
+    digest = f"sha256:{stored.facts.digest.hex()[:16]}"
+    # `ray.get` would start a Ray of its own, which does not know the result.
+    if not ray.is_initialized():
+        raise ResultLost(
+            f"the result of image {digest} is lost: Ray does not run here any more; read results "
+            "while the pool that started Ray is open, or call ray.init() before it"
+        )
+    try:
+        value = stored.value(timeout_s)
+    except GetTimeoutError:
+        raise ResultLost(
+            f"the result of image {digest} did not arrive within {timeout_s:g} s; recompute it"
+        ) from None
+    except (RayError, ValueError) as error:
+        # A ValueError says that the reference is of another Ray session, which has ended.
+        raise ResultLost(
+            f"the result of image {digest} is lost ({type(error).__name__}); recompute it"
+        ) from None
+    if not _fits(stored.facts, value):
+        raise ResultLost(f"what is stored for image {digest} is not what its facts say; recompute it")
+    return value
+
+
+def _fits(facts: ImageFacts, value: Any) -> bool:
+    # Facts and tensors travel apart; that they belong together is cheap to see.
+    values = (value,) if len(facts.tensors) == 1 else value
+    return (
+        isinstance(values, tuple)
+        and [getattr(array, "shape", None) for array in values] == [shape for _, _, shape in facts.tensors]
+        and sum(array.nbytes for array in values) == facts.nbytes
+    )
