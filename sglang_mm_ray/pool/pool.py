@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal
@@ -231,16 +232,26 @@ class PreprocessPool:
         """
         raises = _raises(on_error)
         loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[tuple[int, ImageOutcome] | BaseException | None] = asyncio.Queue()
+        finished: deque[tuple[int, ImageOutcome] | BaseException | None] = deque()
+        arrived = asyncio.Event()
 
         def put(item: tuple[int, ImageOutcome] | BaseException | None) -> None:
-            # A consumer whose loop is closed hears nothing more.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(queue.put_nowait, item)
+            finished.append(item)
+            # One wake for all that come before the consumer looks; one whose loop is closed hears nothing.
+            if len(finished) == 1:
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(arrived.set)
 
         running = self._live().stream(_many(sources), put, timeout_s)
         try:
-            while (item := await queue.get()) is not None:
+            while True:
+                while not finished:
+                    arrived.clear()
+                    if not finished:
+                        await arrived.wait()
+                item = finished.popleft()
+                if item is None:
+                    return
                 if isinstance(item, BaseException):
                     raise item
                 index, outcome = item

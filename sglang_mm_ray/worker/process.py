@@ -108,7 +108,7 @@ class Processor:
             pixels = resolved.pixels
             return self._from_pixels(pixels, resolved.digest), "pixels", None, _size(pixels)
         data: Any = resolved.data
-        result = self._core.preprocess_batch([data], self._transport, self._limits)[0]
+        result = self._core.preprocess_batch([data], self._transport, self._limits, [resolved.digest])[0]
         if not isinstance(result, PreprocessError):
             _, width, height = _core.common.probe(data)
             return result, result.decoder, None, (width, height)
