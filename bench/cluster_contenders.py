@@ -67,7 +67,8 @@ def pool_contender(pool: smr.PreprocessPool) -> Contender:
     return run
 
 
-@ray.remote(num_cpus=1)
+# No CPU reserved, since the pool beside them holds all; who waits for its turn uses none.
+@ray.remote(num_cpus=0)
 class _PeerActor:
     """The compiled extension that SGLang ships, on one thread."""
 
@@ -79,7 +80,7 @@ class _PeerActor:
         return [bits for _, _, bits, _ in self._inkling.preprocess_images(files, 40, 2.0, 2048)]
 
 
-@ray.remote(num_cpus=1)
+@ray.remote(num_cpus=0)
 class _PillowActor:
     """Pillow and numpy, as the reference computes."""
 
