@@ -17,7 +17,6 @@ from ..config import PoolConfig
 from ..errors import (
     DeadlineExceeded,
     InternalError,
-    PoisonImage,
     PoolClosed,
     PreprocessError,
     WorkerLost,
@@ -32,7 +31,7 @@ from ..routing.scheduler import Batch, Flight, Scheduler, SchedulerLimits
 from ..sources.source import Source
 from .arrivals import Arrivals
 from .ledger import Ledger
-from .requests import InFlight, Request, Waiter
+from .requests import InFlight, Request, Waiter, poison_image
 from .result_cache import ResultCache
 
 __all__ = ["Dispatcher"]
@@ -98,7 +97,7 @@ class Dispatcher:
         """Answers one place of a request: from the cache, with a flight that is under way, or a new one."""
         identity = (b"\1" if source.exact else b"\0") + source.key
         if self._is_poisoned(identity):
-            request.settle(index, _poison(source, self._config.quarantine_s))
+            request.settle(index, poison_image(source, self._config.quarantine_s))
             return
         waiter = Waiter(request, index, handed_in)
         if source.exact:
@@ -312,7 +311,7 @@ class Dispatcher:
             self._poisoned[payload.identity] = time.monotonic() + self._config.quarantine_s
             self._report_poison(payload.identity)
             logger.error("image sha256:%s kills workers; quarantined", payload.source.key.hex()[:16])
-            error = _poison(payload.source, self._config.quarantine_s)
+            error = poison_image(payload.source, self._config.quarantine_s)
         elif flight.attempts >= self._config.max_attempts:
             error = WorkerLost(
                 f"workers died {flight.attempts} times while they held the image (max_attempts)"
@@ -392,10 +391,3 @@ class Dispatcher:
             self.scheduler.cancel(flight)
             self._settle(flight, make_error())
         self._cache.clear()
-
-
-def _poison(source: Source, quarantine_s: float) -> PoisonImage:
-    return PoisonImage(
-        f"image {source.key.hex()[:16]} ({source.label}) has killed workers and is refused for "
-        f"{quarantine_s:g} s (quarantine_s)"
-    )

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..errors import PreprocessError, with_context
+from ..errors import PoisonImage, PreprocessError, with_context
 from ..results.image import ProcessedImage
 from ..routing.batching import Cost
 from ..routing.scheduler import Flight
 from ..sources.source import Source
 
-__all__ = ["ImageOutcome", "InFlight", "Request", "Waiter"]
+__all__ = ["ImageOutcome", "InFlight", "Request", "Waiter", "poison_image"]
 
 ImageOutcome: TypeAlias = "ProcessedImage | PreprocessError"
 
@@ -93,3 +93,11 @@ def _own_copy(error: PreprocessError) -> PreprocessError:
     copy.__dict__.update(error.__dict__)
     copy.args = error.args
     return copy
+
+
+def poison_image(source: Source, quarantine_s: float) -> PoisonImage:
+    """Why an image is refused that has killed workers."""
+    return PoisonImage(
+        f"image {source.key.hex()[:16]} ({source.label}) has killed workers and is refused for "
+        f"{quarantine_s:g} s (quarantine_s)"
+    )
