@@ -11,8 +11,11 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub mod checkpoint;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lines;
 pub mod mrope;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub mod normalize;
 mod parameters;
 pub mod patchify;

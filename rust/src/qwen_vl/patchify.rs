@@ -9,6 +9,8 @@ use super::arithmetic::Arithmetic;
 use super::normalize::{CHANNELS, Normaliser};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2::Avx2, avx512::Avx512, lines};
+#[cfg(target_arch = "aarch64")]
+use super::{lines, neon::Neon};
 use crate::common::simd::{self, Level};
 use crate::error::{CoreError, Result};
 use crate::tensor::Transport;
@@ -184,34 +186,35 @@ fn write_band<T: Element>(
     out: &mut [T],
 ) {
     let table = T::table(normaliser);
-    #[cfg(target_arch = "x86_64")]
+    // Only x86-64 has kernels with stores past the cache.
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = stream;
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if lines::fits::<T>(layout) {
-        macro_rules! kernel {
-            ($kernel:ident, $arithmetic:expr) => {
-                if stream {
-                    let kernel = $kernel::<_, true>::new($arithmetic);
-                    return lines::write(&kernel, table, pixels, layout, band, out);
-                } else {
-                    let kernel = $kernel::<_, false>::new($arithmetic);
-                    return lines::write(&kernel, table, pixels, layout, band, out);
-                }
-            };
-        }
-        macro_rules! arithmetic {
-            ($kernel:ident) => {{
-                let Arithmetic { steps, bf16_line, bf16_steps } = &normaliser.arithmetic;
+        let Arithmetic { steps, bf16_line, bf16_steps } = &normaliser.arithmetic;
+        // The kernel for the first arithmetic that holds.
+        macro_rules! write_by {
+            ($kernel:ty) => {{
                 if let Some(line) = bf16_line.as_ref().filter(|_| T::IS_BF16) {
-                    kernel!($kernel, line);
+                    return lines::write(&<$kernel>::new(line), table, pixels, layout, band, out);
                 }
                 if let Some(steps) = if T::IS_BF16 { bf16_steps } else { steps } {
-                    kernel!($kernel, steps);
+                    return lines::write(&<$kernel>::new(steps), table, pixels, layout, band, out);
                 }
             }};
         }
         match level {
-            Level::Avx512 => arithmetic!(Avx512),
-            Level::Avx2 => arithmetic!(Avx2),
-            Level::Scalar | Level::Neon => {}
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 if stream => write_by!(Avx512<_, true>),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => write_by!(Avx512<_, false>),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 if stream => write_by!(Avx2<_, true>),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => write_by!(Avx2<_, false>),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => write_by!(Neon<_>),
+            _ => {}
         }
     }
     scalar_band(pixels, layout, table, band, out);
