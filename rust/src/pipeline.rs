@@ -7,9 +7,11 @@ use std::time::Instant;
 
 use crate::common::hash::{ContentDigest, content_digest};
 use crate::common::limits::{Limits, PILLOW_MAX_PIXELS};
+use crate::common::memory::Buffer;
 use crate::common::{decode, threads};
 use crate::error::{CoreError, Result};
 use crate::registry::{ImageProcessor, Plan};
+use crate::stages::{BandClock, ByBands};
 use crate::tensor::{Tensor, TensorSpec, Transport};
 
 // Below this the hash takes less time than handing it to another thread.
@@ -88,28 +90,44 @@ pub fn preprocess(
     limits: &Limits,
 ) -> Result<Processed> {
     limits.check_input_bytes(data.len())?;
-    let mut times = StageTimes::default();
-    let StageTimes { hash_s, decode_s, .. } = &mut times;
-    let mut hash = || timed(hash_s, || digest.unwrap_or_else(|| content_digest(data)));
-    let mut decode = || {
-        timed(decode_s, || {
-            decode::decode(data, limits, |width, height| {
-                admit(&processor.plan(width, height, transport)?, limits)
-            })
-        })
-    };
-    let (image, digest) = if digest.is_none() && data.len() >= SMALLEST_HASH_BESIDE_BYTES {
-        rayon::join(decode, hash)
+    let mut hash_s = 0.0;
+    let mut hash = || timed(&mut hash_s, || digest.unwrap_or_else(|| content_digest(data)));
+    let make = || make(processor, data, transport, limits);
+    let (made, digest) = if digest.is_none() && data.len() >= SMALLEST_HASH_BESIDE_BYTES {
+        rayon::join(make, hash)
     } else {
-        (decode(), hash())
+        (make(), hash())
     };
-    let image = image?;
-    let (pixels, width, height) = (image.pixels.bytes(), image.width, image.height);
-    let mut processed = preprocess_rgb(processor, pixels, width, height, digest, transport, limits)?;
-    processed.decoder = image.decoder;
-    processed.times.hash_s = times.hash_s;
-    processed.times.decode_s = times.decode_s;
-    Ok(processed)
+    let (plan, tensors, decoder, times) = made?;
+    Ok(processed(plan, tensors, digest, decoder, StageTimes { hash_s, ..times }))
+}
+
+type Made = (Plan, Vec<Tensor>, &'static str, StageTimes);
+
+fn make(processor: &dyn ImageProcessor, data: &[u8], transport: Transport, limits: &Limits) -> Result<Made> {
+    let mut times = StageTimes::default();
+    let picture = timed(&mut times.decode_s, || decode::Picture::open(data, limits))?;
+    let decode::Header { width, height, .. } = picture.header;
+    let plan = processor.plan(width, height, transport)?;
+    admit(&plan, limits)?;
+    let keeps_size = (plan.width, plan.height) == (width, height) && transport != Transport::Uint8;
+    if let (Some(rows), [spec]) = (processor.band_rows(), &plan.tensors[..])
+        && keeps_size
+        && picture.comes_by_rows()
+    {
+        let mut tensor = Tensor { spec: spec.clone(), data: Buffer::take(spec.size_bytes())? };
+        let (clock, started) = (BandClock::default(), Instant::now());
+        let image = ByBands { processor, width, rows, transport, clock: &clock };
+        let decoder =
+            image.run(tensor.data.bytes_mut(), |bands, out| picture.decode_by_bands(&bands, out))?;
+        times.patchify_s = clock.seconds();
+        // Bands that another thread finished took none of this one's time.
+        times.decode_s += (started.elapsed().as_secs_f64() - clock.seconds_here()).max(0.0);
+        return Ok((plan, vec![tensor], decoder, times));
+    }
+    let image = timed(&mut times.decode_s, || picture.decode())?;
+    let tensors = processor.process(image.pixels.bytes(), width, height, transport, &mut times)?;
+    Ok((plan, tensors, image.decoder, times))
 }
 
 /// Preprocesses pixels that are already RGB (`height * width * 3` bytes, HWC).
@@ -129,16 +147,18 @@ pub fn preprocess_rgb(
     admit(&plan, limits)?;
     let mut times = StageTimes::default();
     let tensors = processor.process(rgb, width, height, transport, &mut times)?;
-    Ok(Processed {
-        tensors,
-        width: plan.width,
-        height: plan.height,
-        grid: plan.grid,
-        num_tokens: plan.num_tokens,
-        digest,
-        decoder: "rgb",
-        times,
-    })
+    Ok(processed(plan, tensors, digest, "rgb", times))
+}
+
+fn processed(
+    plan: Plan,
+    tensors: Vec<Tensor>,
+    digest: ContentDigest,
+    decoder: &'static str,
+    times: StageTimes,
+) -> Processed {
+    let Plan { width, height, grid, num_tokens, .. } = plan;
+    Processed { tensors, width, height, grid, num_tokens, digest, decoder, times }
 }
 
 /// Preprocesses encoded images side by side; one bad image leaves the others alone. `digests` is empty, or

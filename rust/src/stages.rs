@@ -1,6 +1,7 @@
 //! From pixels to patches: resizing and finishing, by bands where the family can.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use crate::common::bands::Bands;
@@ -25,8 +26,23 @@ pub struct Resizing {
 }
 
 /// The seconds that finishing bands took, on any thread.
-#[derive(Debug, Default)]
-pub struct BandClock(AtomicU64);
+#[derive(Debug)]
+pub struct BandClock {
+    nanoseconds: AtomicU64,
+    // Those of the thread that made the clock.
+    nanoseconds_here: AtomicU64,
+    here: ThreadId,
+}
+
+impl Default for BandClock {
+    fn default() -> Self {
+        Self {
+            nanoseconds: AtomicU64::new(0),
+            nanoseconds_here: AtomicU64::new(0),
+            here: thread::current().id(),
+        }
+    }
+}
 
 impl BandClock {
     /// Counts the time of `work`.
@@ -34,13 +50,21 @@ impl BandClock {
         let started = Instant::now();
         let result = work();
         let nanoseconds = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.0.fetch_add(nanoseconds, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        if thread::current().id() == self.here {
+            self.nanoseconds_here.fetch_add(nanoseconds, Ordering::Relaxed);
+        }
         result
     }
 
     /// All that was counted.
     pub fn seconds(&self) -> f64 {
-        self.0.load(Ordering::Relaxed) as f64 * 1e-9
+        self.nanoseconds.load(Ordering::Relaxed) as f64 * 1e-9
+    }
+
+    /// What was counted in the thread that made the clock.
+    pub fn seconds_here(&self) -> f64 {
+        self.nanoseconds_here.load(Ordering::Relaxed) as f64 * 1e-9
     }
 }
 

@@ -13,6 +13,7 @@ mod webp;
 
 pub use sniff::{Format, sniff};
 
+use super::bands::Bands;
 use super::dims::scaled_dims;
 use super::limits::{Limits, PILLOW_MAX_PIXELS};
 use super::memory::Buffer;
@@ -76,19 +77,66 @@ pub fn decode(
     limits: &Limits,
     admit: impl FnOnce(usize, usize) -> Result<()>,
 ) -> Result<RgbImage> {
-    limits.check_input_bytes(data.len())?;
-    let format = sniff(data);
-    let header = header(format, data)?;
-    let limits = Limits { max_pixels: limits.max_pixels.min(PILLOW_MAX_PIXELS), ..*limits };
-    limits.check_pixels(header.width as u64, header.height as u64)?;
-    admit(header.width, header.height)?;
-    match format {
-        Format::Bmp | Format::Dib => bmp::decode(data, &header, &limits),
-        Format::Gif => gif::decode(data, &header, &limits),
-        Format::Jpeg => jpeg::decode(data, &header, &limits),
-        Format::Png => png::decode(data, &header, &limits),
-        Format::WebP => webp::decode(data, &header, &limits),
-        Format::Other(format) => Err(CoreError::UnsupportedFormat { format }),
+    let picture = Picture::open(data, limits)?;
+    admit(picture.header.width, picture.header.height)?;
+    picture.decode()
+}
+
+/// An encoded picture whose header was read and is within the limits.
+#[derive(Debug)]
+pub struct Picture<'a> {
+    /// The header.
+    pub header: Header,
+    data: &'a [u8],
+    format: Format,
+    limits: Limits,
+}
+
+impl<'a> Picture<'a> {
+    /// Reads the header. Takes no memory for pixels.
+    ///
+    /// # Errors
+    /// As [`decode`].
+    pub fn open(data: &'a [u8], limits: &Limits) -> Result<Self> {
+        limits.check_input_bytes(data.len())?;
+        let format = sniff(data);
+        let header = header(format, data)?;
+        let limits = Limits { max_pixels: limits.max_pixels.min(PILLOW_MAX_PIXELS), ..*limits };
+        limits.check_pixels(header.width as u64, header.height as u64)?;
+        Ok(Self { header, data, format, limits })
+    }
+
+    /// Makes the pixels.
+    ///
+    /// # Errors
+    /// As [`decode`].
+    pub fn decode(&self) -> Result<RgbImage> {
+        let Self { header, data, format, limits } = self;
+        match *format {
+            Format::Bmp | Format::Dib => bmp::decode(data, header, limits),
+            Format::Gif => gif::decode(data, header, limits),
+            Format::Jpeg => jpeg::decode(data, header, limits),
+            Format::Png => png::decode(data, header, limits),
+            Format::WebP => webp::decode(data, header, limits),
+            Format::Other(format) => Err(CoreError::UnsupportedFormat { format }),
+        }
+    }
+
+    /// Whether the decoder makes rows one after the other, so that [`Self::decode_by_bands`] works.
+    pub fn comes_by_rows(&self) -> bool {
+        self.format == Format::Jpeg
+    }
+
+    /// Makes the pixels, which become `out` by bands; they are never in memory as a whole. Returns the name of the
+    /// decoder.
+    ///
+    /// # Errors
+    /// As [`decode`], and what finishing a band returns; then part of `out` may be written.
+    pub fn decode_by_bands(&self, bands: &Bands<'_>, out: &mut [u8]) -> Result<&'static str> {
+        if !self.comes_by_rows() {
+            return Err(CoreError::Internal(format!("{} does not come by rows", self.header.format)));
+        }
+        jpeg::decode_by_bands(self.data, &self.header, bands, out).map(|()| jpeg::DECODER)
     }
 }
 

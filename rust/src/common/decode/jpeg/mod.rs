@@ -10,10 +10,13 @@ mod segments;
 mod source;
 
 use super::{Header, RgbImage};
+use crate::common::bands::Bands;
 use crate::common::limits::Limits;
 use crate::common::memory::Buffer;
 use crate::error::{CoreError, Result};
 use source::Source;
+
+pub(super) const DECODER: &str = "jpeg";
 
 /// What Pillow's `open` finds: the size of the last frame header before the first scan.
 pub(super) fn header(data: &[u8]) -> Result<Header> {
@@ -23,12 +26,26 @@ pub(super) fn header(data: &[u8]) -> Result<Header> {
 
 /// The pixels of `header`.
 pub(super) fn decode(data: &[u8], header: &Header, _limits: &Limits) -> Result<RgbImage> {
-    let mut image = RgbImage::unfilled(header.width, header.height, "jpeg")?;
+    let mut image = RgbImage::unfilled(header.width, header.height, DECODER)?;
     let out = image.pixels.bytes_mut();
-    match decode_into(&mut Source::whole(data)?, header, out) {
+    decode_rows(data, header, |rows| rows.read(out))?;
+    Ok(image)
+}
+
+/// The pixels of `header`, which become `out` by bands. A file that ends too early may be begun twice.
+pub(super) fn decode_by_bands(data: &[u8], header: &Header, bands: &Bands<'_>, out: &mut [u8]) -> Result<()> {
+    decode_rows(data, header, |rows| bands.feed(header.height, header.width * 3, out, |band| rows.read(band)))
+}
+
+fn decode_rows(
+    data: &[u8],
+    header: &Header,
+    mut take: impl FnMut(&mut RgbRows<'_, '_>) -> std::result::Result<(), Stop>,
+) -> Result<()> {
+    match decode_from(&mut Source::whole(data)?, header, &mut take) {
         // How far libjpeg reads ahead of what it needs depends on how the input is cut. Only for a file that ends
         // too early does that decide, and then Pillow's own cuts must be made.
-        Err(Stop::Truncated) => decode_into(&mut Source::in_blocks(data)?, header, out),
+        Err(Stop::Truncated) => decode_from(&mut Source::in_blocks(data)?, header, &mut take),
         other => other,
     }
     .map_err(|stop| match stop {
@@ -39,8 +56,7 @@ pub(super) fn decode(data: &[u8], header: &Header, _limits: &Limits) -> Result<R
             CoreError::LimitExceeded { what: "number of scans", value: limit + 1, limit }
         }
         Stop::Error(error) => error,
-    })?;
-    Ok(image)
+    })
 }
 
 /// Why a decode ended early.
@@ -55,7 +71,17 @@ enum Stop {
     Error(CoreError),
 }
 
-fn decode_into(source: &mut Source<'_>, header: &Header, out: &mut [u8]) -> std::result::Result<(), Stop> {
+impl From<CoreError> for Stop {
+    fn from(error: CoreError) -> Self {
+        Self::Error(error)
+    }
+}
+
+fn decode_from(
+    source: &mut Source<'_>,
+    header: &Header,
+    take: impl FnOnce(&mut RgbRows<'_, '_>) -> std::result::Result<(), Stop>,
+) -> std::result::Result<(), Stop> {
     source.run(ffi::Decompressor::read_header)?;
     if source.decompressor.is_arithmetic() {
         // libjpeg's arithmetic decoder cannot wait for input, so Pillow fails at the end of a block.
@@ -66,11 +92,7 @@ fn decode_into(source: &mut Source<'_>, header: &Header, out: &mut [u8]) -> std:
         return Err(Stop::Broken);
     }
     source.run(ffi::Decompressor::start)?;
-    if components == 3 {
-        read_rows(source, out, width * 3)?;
-    } else {
-        read_converted(source, header, components, out)?;
-    }
+    take(&mut RgbRows { source, width, components, unconverted: None })?;
     finish(source)
 }
 
@@ -91,27 +113,40 @@ fn read_rows(source: &mut Source<'_>, out: &mut [u8], row_bytes: usize) -> std::
     source.run(|decompressor| decompressor.read_rows(out, &mut done))
 }
 
-// Pictures of one or four components come in bands that stay in the cache until they are RGB.
-fn read_converted(
-    source: &mut Source<'_>,
-    header: &Header,
+// The rows of a picture, in order.
+struct RgbRows<'s, 'a> {
+    source: &'s mut Source<'a>,
+    width: usize,
     components: usize,
-    out: &mut [u8],
-) -> std::result::Result<(), Stop> {
-    const BAND_ROWS: usize = 16;
-    let row_bytes = header.width * components;
-    let mut band = Buffer::take(row_bytes * BAND_ROWS).map_err(Stop::Error)?;
-    for rgb in out.chunks_mut(header.width * 3 * BAND_ROWS) {
-        let rows = rgb.len() / (header.width * 3);
-        let band = &mut band.bytes_mut()[..rows * row_bytes];
-        read_rows(source, band, row_bytes)?;
-        match components {
-            1 => cmyk::grey_to_rgb(band, rgb),
-            4 => cmyk::inverted_cmyk_to_rgb(band, rgb),
-            _ => return Err(Stop::Broken),
+    unconverted: Option<Buffer>,
+}
+
+impl RgbRows<'_, '_> {
+    // Fills `rgb` with the next rows.
+    fn read(&mut self, rgb: &mut [u8]) -> std::result::Result<(), Stop> {
+        let Self { source, width, components, unconverted } = self;
+        if *components == 3 {
+            return read_rows(source, rgb, *width * 3);
         }
+        // Pictures of one or four components come in parts that stay in the cache until they are RGB.
+        const PART_ROWS: usize = 16;
+        let row_bytes = *width * *components;
+        let part = match unconverted {
+            Some(part) => part,
+            None => unconverted.insert(Buffer::take(row_bytes * PART_ROWS)?),
+        };
+        for rgb in rgb.chunks_mut(*width * 3 * PART_ROWS) {
+            let rows = rgb.len() / (*width * 3);
+            let part = &mut part.bytes_mut()[..rows * row_bytes];
+            read_rows(source, part, row_bytes)?;
+            match components {
+                1 => cmyk::grey_to_rgb(part, rgb),
+                4 => cmyk::inverted_cmyk_to_rgb(part, rgb),
+                _ => return Err(Stop::Broken),
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ fn vectors(lanes: &Lanes) -> [__m256; 3] {
 /// [`Lines::pack`] in the widest moves.
 #[target_feature(enable = "avx2")]
 pub(super) fn pack(lines: Lines<'_>, packed: &mut [u8]) {
-    lines.pack_blocks::<32>(packed);
+    lines.pack_blocks(packed);
 }
 
 // Writes `block(first channel, bytes)` for all of a line, `$len` values each. Three blocks are whole pixels, so

@@ -23,7 +23,7 @@ fn vectors(lanes: &Lanes) -> [__m512; 3] {
 /// [`Lines::pack`] in the widest moves.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(super) fn pack(lines: Lines<'_>, packed: &mut [u8]) {
-    lines.pack_blocks::<64>(packed);
+    lines.pack_blocks(packed);
 }
 
 // Writes `block(first channel, bytes)` for all of a line, `$len` values each, the last masked. Three blocks are

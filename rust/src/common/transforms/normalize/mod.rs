@@ -127,24 +127,33 @@ impl<'a> Lines<'a> {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Level::Avx2 => unsafe { avx2::pack(self, packed) },
-            _ => self.pack_blocks::<16>(packed),
+            _ => self.pack_blocks(packed),
         }
     }
 
-    // Copies of a known length are plain moves, of the widest vectors where this is compiled; of an unknown length,
-    // each would be a call.
     #[inline(always)]
-    fn pack_blocks<const BLOCK: usize>(self, packed: &mut [u8]) {
+    fn pack_blocks(self, packed: &mut [u8]) {
+        match self.len {
+            16..=32 => self.pack_pairs::<16>(packed),
+            33..=64 => self.pack_pairs::<32>(packed),
+            65..=128 => self.pack_pairs::<64>(packed),
+            _ => self.zip(packed, self.len).for_each(|(bytes, packed)| packed.copy_from_slice(bytes)),
+        }
+    }
+
+    // Each line as two blocks that may overlap. Their length is known, so they are plain moves, of the widest vectors
+    // where this is compiled; a copy of unknown length would be a call for each line.
+    #[inline(always)]
+    fn pack_pairs<const BLOCK: usize>(self, packed: &mut [u8]) {
         let Self { bytes, stride, len, count } = self;
-        for (line, packed) in packed.chunks_exact_mut(len.max(1)).take(count).enumerate() {
+        for (line, packed) in packed.chunks_exact_mut(len).take(count).enumerate() {
             let bytes = &bytes[line * stride..][..len];
-            match (bytes.last_chunk::<BLOCK>(), packed.last_chunk_mut::<BLOCK>()) {
-                (Some(block), Some(packed)) => *packed = *block,
-                _ => packed.copy_from_slice(bytes),
-            }
-            for (block, packed) in bytes.as_chunks::<BLOCK>().0.iter().zip(packed.as_chunks_mut().0) {
-                *packed = *block;
-            }
+            let (Some(first), Some(last)) = (bytes.first_chunk::<BLOCK>(), bytes.last_chunk::<BLOCK>())
+            else {
+                return;
+            };
+            packed[..BLOCK].copy_from_slice(first);
+            packed[len - BLOCK..].copy_from_slice(last);
         }
     }
 
