@@ -110,24 +110,48 @@ fn make(processor: &dyn ImageProcessor, data: &[u8], transport: Transport, limit
     let decode::Header { width, height, .. } = picture.header;
     let plan = processor.plan(width, height, transport)?;
     admit(&plan, limits)?;
-    let keeps_size = (plan.width, plan.height) == (width, height) && transport != Transport::Uint8;
-    if let (Some(rows), [spec]) = (processor.band_rows(), &plan.tensors[..])
-        && keeps_size
-        && picture.comes_by_rows()
-    {
+    if let (Some(rows), [spec]) = (rows_of_bands(processor, &picture, &plan, transport), &plan.tensors[..]) {
         let mut tensor = Tensor { spec: spec.clone(), data: Buffer::take(spec.size_bytes())? };
-        let (clock, started) = (BandClock::default(), Instant::now());
-        let image = ByBands { processor, width, rows, transport, clock: &clock };
-        let decoder =
-            image.run(tensor.data.bytes_mut(), |bands, out| picture.decode_by_bands(&bands, out))?;
-        times.patchify_s = clock.seconds();
-        // Bands that another thread finished took none of this one's time.
-        times.decode_s += (started.elapsed().as_secs_f64() - clock.seconds_here()).max(0.0);
+        let out = tensor.data.bytes_mut();
+        let decoder = decode_by_bands(processor, &picture, rows, transport, &mut times, out)?;
         return Ok((plan, vec![tensor], decoder, times));
     }
     let image = timed(&mut times.decode_s, || picture.decode())?;
     let tensors = processor.process(image.pixels.bytes(), width, height, transport, &mut times)?;
     Ok((plan, tensors, image.decoder, times))
+}
+
+/// Rows of a band, if `picture` can become its only tensor while it is decoded: by [`decode_by_bands`].
+pub fn rows_of_bands(
+    processor: &dyn ImageProcessor,
+    picture: &decode::Picture<'_>,
+    plan: &Plan,
+    transport: Transport,
+) -> Option<usize> {
+    let keeps_size = (plan.width, plan.height) == (picture.header.width, picture.header.height);
+    let one_tensor = plan.tensors.len() == 1 && transport != Transport::Uint8;
+    processor.band_rows().filter(|_| keeps_size && one_tensor && picture.comes_by_rows())
+}
+
+/// Decodes `picture` into `out`, its tensor, by bands of `rows`. Returns the name of the decoder.
+///
+/// # Errors
+/// As [`preprocess`].
+pub fn decode_by_bands(
+    processor: &dyn ImageProcessor,
+    picture: &decode::Picture<'_>,
+    rows: usize,
+    transport: Transport,
+    times: &mut StageTimes,
+    out: &mut [u8],
+) -> Result<&'static str> {
+    let (clock, started) = (BandClock::default(), Instant::now());
+    let image = ByBands { processor, width: picture.header.width, rows, transport, clock: &clock };
+    let decoder = image.run(out, |bands, out| picture.decode_by_bands(&bands, out))?;
+    times.patchify_s += clock.seconds();
+    // Bands that another thread finished took none of this one's time.
+    times.decode_s += (started.elapsed().as_secs_f64() - clock.seconds_here()).max(0.0);
+    Ok(decoder)
 }
 
 /// Preprocesses pixels that are already RGB (`height * width * 3` bytes, HWC).

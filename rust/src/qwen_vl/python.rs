@@ -9,9 +9,8 @@ use pyo3::types::PyAny;
 use rayon::prelude::*;
 
 use super::mrope::{self, ImageSpan, Positions};
-use super::patchify::Layout;
 use super::{QwenVlProcessor, checkpoint, smart_resize};
-use crate::common::decode::{self, RgbImage};
+use crate::common::decode::{Picture, RgbImage};
 use crate::common::hash::blake3_u64;
 use crate::common::limits::Limits;
 use crate::common::memory::Buffer;
@@ -21,8 +20,8 @@ use crate::pipeline::{self, StageTimes};
 use crate::python::array::flat_array;
 use crate::python::edge::run;
 use crate::python::input::Borrowed;
-use crate::registry::{ImageProcessor, parse_parameters};
-use crate::tensor::Transport;
+use crate::registry::{ImageProcessor, Plan, parse_parameters};
+use crate::tensor::{TensorSpec, Transport};
 
 /// Temporal, rows, columns.
 type Grid = (usize, usize, usize);
@@ -69,11 +68,6 @@ enum Source {
     Bytes(Borrowed),
 }
 
-struct Decoded {
-    image: RgbImage,
-    layout: Layout,
-}
-
 impl Source {
     fn bytes(&self) -> Result<Cow<'_, [u8]>> {
         match self {
@@ -83,48 +77,52 @@ impl Source {
     }
 }
 
-fn decode(processor: &QwenVlProcessor, data: &[u8]) -> Result<Decoded> {
+// What the images become, and all of it one after the other.
+fn process(processor: &QwenVlProcessor, datas: &[&[u8]]) -> Result<(Vec<Plan>, Buffer)> {
     let limits = Limits::default();
-    let image = decode::decode(data, &limits, |width, height| {
-        pipeline::admit(&processor.plan(width, height, Transport::Float32)?, &limits)
-    })?;
-    let (height, width) = processor.resized(image.height, image.width)?;
-    Ok(Decoded { layout: processor.layout(height, width), image })
-}
-
-fn process(processor: &QwenVlProcessor, datas: &[&[u8]]) -> Result<(Vec<Decoded>, Buffer)> {
+    let pictures = datas.iter().map(|data| Picture::open(data, &limits)).collect::<Result<Vec<_>>>()?;
+    let plans = pictures.iter().map(|Picture { header, .. }| {
+        let plan = processor.plan(header.width, header.height, Transport::Float32)?;
+        pipeline::admit(&plan, &limits)?;
+        Ok(plan)
+    });
+    let plans = plans.collect::<Result<Vec<_>>>()?;
+    let sizes_bytes = plans.iter().map(|plan| plan.tensors.iter().map(TensorSpec::size_bytes).sum());
+    let sizes_bytes: Vec<usize> = sizes_bytes.collect();
+    let mut features = Buffer::take(sizes_bytes.iter().sum())?;
+    let mut rest = features.bytes_mut();
+    let mut works = Vec::with_capacity(plans.len());
+    for ((picture, plan), size_bytes) in pictures.iter().zip(&plans).zip(sizes_bytes) {
+        let (out, behind) = rest.split_at_mut(size_bytes);
+        works.push((picture, plan, out));
+        rest = behind;
+    }
     threads::pool().install(|| {
-        let decoded: Vec<Decoded> =
-            datas.par_iter().map(|data| decode(processor, data)).collect::<Result<_>>()?;
-        let sizes_bytes: Vec<usize> =
-            decoded.iter().map(|item| item.layout.values() * size_of::<f32>()).collect();
-        let mut features = Buffer::take(sizes_bytes.iter().sum())?;
-        let mut rest = features.bytes_mut();
-        let mut parts = Vec::with_capacity(decoded.len());
-        for &size_bytes in &sizes_bytes {
-            let (part, behind) = rest.split_at_mut(size_bytes);
-            parts.push(part);
-            rest = behind;
-        }
-        decoded.par_iter().zip(parts).try_for_each(|(Decoded { image, .. }, out)| {
-            let mut times = StageTimes::default();
-            let rgb = image.pixels.bytes();
-            processor.process_into(rgb, image.width, image.height, Transport::Float32, &mut times, out)
-        })?;
-        Ok((decoded, features))
-    })
+        works.into_par_iter().try_for_each(|(picture, plan, out)| process_into(processor, picture, plan, out))
+    })?;
+    Ok((plans, features))
 }
 
-fn grid(layout: &Layout) -> Grid {
-    (1, layout.rows(), layout.columns())
+fn process_into(
+    processor: &QwenVlProcessor,
+    picture: &Picture<'_>,
+    plan: &Plan,
+    out: &mut [u8],
+) -> Result<()> {
+    let (transport, mut times) = (Transport::Float32, StageTimes::default());
+    if let Some(rows) = pipeline::rows_of_bands(processor, picture, plan, transport) {
+        return pipeline::decode_by_bands(processor, picture, rows, transport, &mut times, out).map(drop);
+    }
+    let RgbImage { width, height, pixels, .. } = picture.decode()?;
+    processor.process_into(pixels.bytes(), width, height, transport, &mut times, out)
 }
 
 /// Preprocesses one encoded image: `(flat float32 values, (t, rows, columns))`.
 #[pyfunction]
 fn preprocess<'py>(py: Python<'py>, data: Borrowed, spec_json: &str) -> PyResult<(Bound<'py, PyAny>, Grid)> {
-    let (decoded, features) = run(py, || process(&*published_processor(spec_json)?, &[data.bytes()]))?;
-    let grid = decoded.first().map_or((0, 0, 0), |item| grid(&item.layout));
-    Ok((flat_array::<f32>(py, features)?, grid))
+    let (plans, features) = run(py, || process(&*published_processor(spec_json)?, &[data.bytes()]))?;
+    let grid = plans.first().map_or([0; 3], |plan| plan.grid);
+    Ok((flat_array::<f32>(py, features)?, grid.into()))
 }
 
 /// Preprocesses a prompt with one placeholder for each image: `(ids, flat float32 values, grids, hashes,
@@ -136,7 +134,7 @@ fn process_mm<'py>(
     images: Vec<Source>,
     spec_json: &str,
 ) -> PyResult<MultimodalRequest<'py>> {
-    let (ids, features, decoded, hashes, ranges, positions) = run(py, || {
+    let (ids, features, plans, hashes, ranges, positions) = run(py, || {
         let processor = published_processor(spec_json)?;
         let placeholder = placeholder(spec_json)?;
         let merge = processor.parameters().merge_size;
@@ -145,20 +143,19 @@ fn process_mm<'py>(
         let pool = threads::pool();
         let datas = pool.install(|| images.par_iter().map(Source::bytes).collect::<Result<Vec<_>>>())?;
         let datas: Vec<&[u8]> = datas.iter().map(|data| &**data).collect();
-        let (decoded, features) = process(&processor, &datas)?;
+        let (plans, features) = process(&processor, &datas)?;
         let hashes = pool.install(|| datas.par_iter().map(|data| blake3_u64(data)).collect());
-        let grids: Vec<[usize; 3]> = decoded.iter().map(|item| grid(&item.layout).into()).collect();
-        let tokens = grids.iter().map(|&grid| mrope::num_tokens(grid, merge)).collect::<Result<Vec<_>>>()?;
+        let tokens: Vec<usize> = plans.iter().map(|plan| plan.num_tokens).collect();
         let (ids, ranges) = mrope::expand_placeholders(&input_ids, placeholder, &tokens)?;
         let spans: Vec<ImageSpan> = ranges
             .iter()
-            .zip(grids)
-            .map(|(tokens, grid)| ImageSpan { tokens: tokens.clone(), grid })
+            .zip(&plans)
+            .map(|(tokens, plan)| ImageSpan { tokens: tokens.clone(), grid: plan.grid })
             .collect();
         let positions = mrope::image_only(ids.len(), &spans, merge)?;
-        Ok((ids, features, decoded, hashes, ranges, positions))
+        Ok((ids, features, plans, hashes, ranges, positions))
     })?;
-    let grids = decoded.iter().map(|item| grid(&item.layout)).collect();
+    let grids = plans.iter().map(|plan| plan.grid.into()).collect();
     let offsets = ranges.iter().map(inclusive).collect();
     let (positions, delta) = positions_array(py, &positions)?;
     Ok((ids, flat_array::<f32>(py, features)?, grids, hashes, offsets, positions, delta))
