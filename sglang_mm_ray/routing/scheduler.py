@@ -66,6 +66,7 @@ class SchedulerLimits:
 
 @dataclass(slots=True)
 class _Worker:
+    threads: float
     queue: FairQueue[Flight] = field(default_factory=FairQueue)
     running: dict[int, Batch] = field(default_factory=dict)
     running_px: float = 0.0
@@ -97,8 +98,8 @@ class Scheduler:
         return [worker_id for worker_id in self._workers if worker_id in self._placement]
 
     def join(self, worker_id: str, capacity: float) -> None:
-        """A worker takes images from now on."""
-        self._workers[worker_id] = _Worker()
+        """A worker takes images from now on; `capacity` is the number of its threads."""
+        self._workers[worker_id] = _Worker(capacity)
         self._placement.join(worker_id, capacity)
         self._ready[worker_id] = None
         homeless, self._homeless = self._homeless, {}
@@ -269,8 +270,10 @@ class Scheduler:
         room_bytes = int(min(self._limits.max_worker_bytes - worker.running_bytes, limits.max_bytes))
         queue = worker.queue
         # What waits waits for a whole batch to have room, or each image that ends would let in only one more.
-        cramped = (room_px < whole_px and queue.work_px > room_px) or room_bytes < whole_bytes
-        if worker.running and (room_px <= 0 or room_bytes <= 0 or cramped):
+        cramped = room_px <= 0 or (room_px < whole_px and queue.work_px > room_px) or room_bytes < whole_bytes
+        # Large images fill a window before each thread has one.
+        idle = sum(len(batch.flights) for batch in worker.running.values()) < worker.threads
+        if worker.running and (room_bytes <= 0 or (cramped and not idle)):
             # Short requests may pass a full window, one batch at a time: the worker takes turns image by
             # image, so they wait for an image there, where here they would wait for a batch.
             if not queue.has_short or room_bytes <= 0 or worker.express in worker.running:

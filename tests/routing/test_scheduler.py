@@ -244,3 +244,28 @@ def test_a_window_that_empties_image_by_image_is_not_filled_image_by_image() -> 
         pending.extend(made.next_batches())
     assert sum(sizes) == 400
     assert len(sizes) >= 3 and min(sizes[:-1]) >= 2
+
+
+@pytest.mark.parametrize("work_px", [30.0, 270.0, 700.0, 1_100.0, 1_700.0, 1e9])
+@pytest.mark.parametrize("max_work_px", [1e9, 480.0])
+@pytest.mark.parametrize("threads", [1, 2, 4, 16])
+def test_no_thread_idles_while_images_wait_however_large_they_are(
+    work_px: float, max_work_px: float, threads: int
+) -> None:
+    """A window is counted in pixels, but threads are what idles; also at the tail, beside short requests."""
+    limits = SchedulerLimits(BatchLimits(4, 10**9, max_work_px), window_px=800.0, max_worker_bytes=10**9)
+    chance = random.Random(int(work_px) + threads)
+    made = Scheduler(limits)
+    made.join("w0", float(threads))
+    submit(made, [flight(number, work_px=work_px * chance.uniform(0.7, 1.3)) for number in range(90)])
+    pending = made.next_batches()
+    ended = 0
+    while pending:
+        assert made.running_images >= min(threads, made.running_images + made.queued_images)
+        batch = pending.pop(chance.randrange(len(pending)))
+        ended += len(batch.flights)
+        made.finish(batch)
+        if ended % 5 == 0:
+            made.submit(flight(1_000 + ended, request_id=1_000 + ended, work_px=1.0))
+        pending.extend(made.next_batches())
+    assert ended >= 90 and made.queued_images == 0
