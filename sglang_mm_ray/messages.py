@@ -32,6 +32,8 @@ class BatchRequest:
     work_px: float
     together: bool = False
     """Whether the results share one object, of one request that is."""
+    requests: int = 1
+    """Of how many requests the images are; only short ones share a batch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,12 +197,13 @@ class Dispatcher:
         record = self._records[batch.worker_id]
         sources = tuple(flight.payload.source for flight in batch.flights)
         estimated_bytes = sum(flight.cost.total_bytes for flight in batch.flights)
+        requests = len({flight.request_id for flight in batch.flights})
         # Only neighbours of one request, which are likely to be let go of together, share an object.
-        together = len(sources) > 1 and len({flight.request_id for flight in batch.flights}) == 1
+        together = len(sources) > 1 and requests == 1
         sent_at = time.perf_counter()
         try:
             refs = self._method(record, 2 if together else len(sources) + 1).remote(
-                BatchRequest(call_id, sources, estimated_bytes, batch.work_px, together)
+                BatchRequest(call_id, sources, estimated_bytes, batch.work_px, together, requests)
             )
             self._metrics.count("router_sent_bytes_total", sum(source.transfer_bytes for source in sources))
             timeout_s = self._config.image_timeout_s * _CALL_TIMEOUT_FACTOR

@@ -50,8 +50,8 @@ class _Call:
 
     @property
     def kind(self) -> int:
-        """0 if short, 1 if long."""
-        return int(len(self.outcomes) > SHORT_IMAGES)
+        """0 if of short requests, 1 if of a long one."""
+        return int(len(self.outcomes) > SHORT_IMAGES * self.request.requests)
 
 
 class Engine:

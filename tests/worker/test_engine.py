@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -182,6 +183,21 @@ def test_long_calls_end_one_after_the_other_and_short_ones_in_between(make: Call
     order = [[classify(data).key for data in FILES].index(digest) for digest in gate.seen]
     assert [number for number in order if number < 8] == list(range(8))
     assert sorted(order.index(number) for number in (8, 9)) == [1, 3]
+
+
+def test_short_requests_that_share_a_call_stay_short(make: Callable[..., Engine]) -> None:
+    """Many single images that come at a time travel together; none waits behind all of a long request."""
+    engine = make()
+    gate = Gate(engine)
+    first = Running(engine, batch("first", FILES[:6]))
+    until(lambda: len(gate.seen) == 1)
+    singles = Running(engine, dataclasses.replace(batch("singles", FILES[6:10]), requests=4))
+    until(lambda: engine.waiting_images() == 9)
+    gate.open.set()
+    singles.wait(), first.wait()
+    order = [[classify(data).key for data in FILES].index(digest) for digest in gate.seen]
+    assert [number for number in order if number < 6] == list(range(6))
+    assert [order.index(number) for number in (6, 7, 8, 9)] == [1, 3, 5, 7]
 
 
 def test_cancelling_drops_what_has_not_started(make: Callable[..., Engine]) -> None:
