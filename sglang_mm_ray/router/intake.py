@@ -57,8 +57,6 @@ class Intake:
 
     def estimate(self, source: object) -> Cost:
         """The cost of a source, from its header or its shape, else from its length; reads nothing else."""
-        if isinstance(source, Source):
-            source = source.payload
         if isinstance(source, np.ndarray) and source.ndim == 3:
             return self._cost(max(source.shape[1], 1), max(source.shape[0], 1), source.nbytes)
         if isinstance(source, (bytes, bytearray, memoryview, np.ndarray)):

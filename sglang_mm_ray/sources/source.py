@@ -73,12 +73,14 @@ class Source:
     """Upper estimate of the encoded size (of the pixels, for `pixels`), if the caller's side can know it."""
     label: str
     """A printable name for messages: never the payload, a query or credentials."""
+    frozen: bool = False
+    """Whether nobody can have written to the payload since `key` was computed of it."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         payload = self.payload
         if self.kind == "bytes" and protocol >= 5:
             payload = pickle.PickleBuffer(payload)
-        rest = (self.key, self.exact, self.transfer_bytes, self.encoded_bytes, self.label)
+        rest = (self.key, self.exact, self.transfer_bytes, self.encoded_bytes, self.label, self.frozen)
         return _unpickle, (self.kind, payload, *rest)
 
 
@@ -95,7 +97,7 @@ class Resolved:
     data: Encoded | None
     pixels: NDArray[np.uint8] | None
     digest: bytes
-    """SHA-256 of `data`, or `array_digest` of `pixels`: computed here, whatever the caller claimed."""
+    """SHA-256 of `data`, or `array_digest` of `pixels`: computed of the very memory that is here."""
 
 
 def array_digest(array: NDArray[Any]) -> bytes:
@@ -129,13 +131,11 @@ def classify(source: object) -> Source:
         return _encoded(source)
     if isinstance(source, np.ndarray):
         return _classify_array(source)
-    if isinstance(source, Source):
-        return source
     image_module = sys.modules.get("PIL.Image")
     if image_module is not None and isinstance(source, image_module.Image):
         from .decode_fallback import pixels_of_image
 
-        return _pixels(pixels_of_image(source))
+        return _pixels(pixels_of_image(source), frozen=True)
     if isinstance(source, os.PathLike):
         return _path(os.fsdecode(source))
     ray = sys.modules.get("ray")
@@ -156,7 +156,7 @@ def _encoded(buffer: bytes | bytearray | memoryview | NDArray[np.uint8]) -> Sour
     size = len(buffer)
     # hashlib lets other threads run, takes any buffer and copies nothing.
     key = sha256(buffer).digest()  # type: ignore[arg-type]
-    return Source("bytes", buffer, key, True, size, size, f"{size} bytes")
+    return Source("bytes", buffer, key, True, size, size, f"{size} bytes", isinstance(buffer, bytes))
 
 
 def _classify_array(array: NDArray[Any]) -> Source:
@@ -171,10 +171,10 @@ def _classify_array(array: NDArray[Any]) -> Source:
     return _pixels(np.ascontiguousarray(array))
 
 
-def _pixels(pixels: NDArray[np.uint8]) -> Source:
+def _pixels(pixels: NDArray[np.uint8], frozen: bool = False) -> Source:
     height, width, _ = pixels.shape
     label = f"an array of {width}x{height} pixels"
-    return Source("pixels", pixels, array_digest(pixels), True, pixels.nbytes, pixels.nbytes, label)
+    return Source("pixels", pixels, array_digest(pixels), True, pixels.nbytes, pixels.nbytes, label, frozen)
 
 
 def _hint(data: bytes) -> bytes:
@@ -251,7 +251,10 @@ def resolve(
         LimitExceeded, InvalidArgument, DecodeError: what it holds cannot be accepted.
     """
     try:
-        return _resolve(source, policy, fetcher, get)
+        resolved = _resolve(source, policy, fetcher, get)
+        if source.exact and resolved.digest != source.key:
+            raise InvalidArgument("the buffer was written to while its image was under way; pass a copy")
+        return resolved
     except PreprocessError as error:
         raise with_context(error, source=source.label) from None
 

@@ -96,8 +96,8 @@ class Engine:
             self._calls[request.call_id] = call
         try:
             for index, source in enumerate(request.sources):
-                if source.exact:
-                    # The caller's side hashed what it holds; who may send batches may be believed.
+                if source.exact and source.frozen:
+                    # The caller's side hashed just these bytes; who may send batches may be believed.
                     self._accept(call, index, self._processor.resolved(source), may_compute=count == 1)
                 elif source.kind == "url":
                     # A slow server may hold a fetch for long, but none of the threads that read.

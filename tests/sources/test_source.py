@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import os
 import pickle
@@ -165,14 +166,27 @@ def test_other_things_are_refused_by_type(thing: object) -> None:
         classify(thing)
 
 
-def test_the_digest_is_computed_from_what_arrived() -> None:
-    import dataclasses
+@pytest.mark.parametrize("source", [b"one", bytearray(b"one"), scene(4, 4)])
+def test_a_key_that_is_not_the_digest_of_what_arrived_is_refused(source: Any) -> None:
+    honest = classify(source)
+    assert resolve(honest, POLICY).digest == honest.key
+    forged = dataclasses.replace(honest, key=classify(b"two").key)
+    with pytest.raises(InvalidArgument, match="written to"):
+        resolve(forged, POLICY)
+    # Nor is there a way to hand in a key of one's own.
+    with pytest.raises(InvalidArgument, match="Source"):
+        classify(forged)
 
-    forged = dataclasses.replace(classify(b"one"), key=classify(b"two").key)
-    assert resolve(forged, POLICY).digest == sha256(b"one").digest()
-    pixels = classify(scene(4, 4))
-    forged = dataclasses.replace(pixels, key=bytes(32))
-    assert resolve(forged, POLICY).digest == pixels.key
+
+def test_only_what_nobody_can_write_to_is_frozen() -> None:
+    data = encode(picture("RGB"), "PNG")
+    assert classify(data).frozen and classify(picture("RGB")).frozen
+    assert pickle.loads(pickle.dumps(classify(data))).frozen
+    array = scene(4, 4)
+    view = array[:]
+    view.flags.writeable = False
+    writable = (bytearray(data), memoryview(bytearray(data)).toreadonly(), np.frombuffer(data, np.uint8))
+    assert not any(classify(each).frozen for each in (*writable, array, view))
 
 
 def test_every_entry_of_one_file_yields_one_content(tmp_path: Path) -> None:

@@ -15,7 +15,14 @@ from misbehaving_server import MisbehavingServer
 from pooling import patches, photo, png
 
 from sglang_mm_ray.config import PoolConfig
-from sglang_mm_ray.errors import DecodeError, FetchError, InternalError, PoolOverloaded, SourceRefused
+from sglang_mm_ray.errors import (
+    DecodeError,
+    FetchError,
+    InternalError,
+    InvalidArgument,
+    PoolOverloaded,
+    SourceRefused,
+)
 from sglang_mm_ray.messages import BatchReply, BatchRequest, Failure, ImageFacts
 from sglang_mm_ray.sources.policy import SourcePolicy
 from sglang_mm_ray.sources.source import Resolved, Source, classify
@@ -137,6 +144,24 @@ def test_one_content_in_flight_is_computed_once(make: Callable[..., Engine]) -> 
     assert sorted(origins) == ["computed"] * 2 + ["joined"] * 13
     for _, values in answers:
         np.testing.assert_array_equal(values[2], patches(FILES[0]))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_buffer_that_its_caller_reuses_poisons_no_cache(make: Callable[..., Engine], count: int) -> None:
+    """A call may end, by its deadline or cancelled, before its images are sent for others who joined them."""
+    engine = make()
+    pixels = photo(70)
+    before = pixels.copy()
+    buffer = bytearray(FILES[0])
+    requests = [batch("buffer", [buffer] * count), batch("pixels", [pixels] * count)]
+    buffer[:] = FILES[1]
+    pixels[:] = photo(71)
+    for request in requests:
+        for outcome in engine.run(request)[0].outcomes:
+            assert isinstance(outcome, Failure) and isinstance(outcome.error, InvalidArgument)
+    _, values = engine.run(batch("honest", [FILES[0], before, FILES[1], pixels]))
+    for value, data in zip(values, (FILES[0], png(before), FILES[1], png(pixels)), strict=True):
+        np.testing.assert_array_equal(value, patches(data))
 
 
 def test_a_leader_that_fails_by_its_own_fault_does_not_fail_its_followers(
