@@ -45,6 +45,7 @@ _CALL_TIMEOUT_FACTOR = 3.0
 # Ray notices the death of a worker by itself; that of a node takes it longer than the controller.
 _GONE_GRACE_S = 3.0
 _LONGEST_BACKOFF = 40
+_SHARED_PART_OF_BUDGET = 16
 # So many more lone crashes at most prove an image poisonous while workers die for other reasons.
 _MORE_PROOF = 4
 
@@ -71,6 +72,7 @@ class Dispatcher:
         self._config = config
         self._cache = cache
         self._arrivals = Arrivals(ledger, cache, metrics)
+        self._shared_max_bytes = ledger.budget.budget_bytes // _SHARED_PART_OF_BUDGET
         self._metrics = metrics
         self._report_lost = report_lost
         self._report_poison = report_poison
@@ -198,8 +200,10 @@ class Dispatcher:
         sources = tuple(flight.payload.source for flight in batch.flights)
         estimated_bytes = sum(flight.cost.total_bytes for flight in batch.flights)
         requests = len({flight.request_id for flight in batch.flights})
-        # Only neighbours of one request, which are likely to be let go of together, share an object.
-        together = len(sources) > 1 and requests == 1
+        # Only neighbours of one request, which are likely to be let go of together, share an object; and not
+        # much of the budget, since who keeps only one of them, as a stream's consumer, keeps them all.
+        output_bytes = sum(flight.cost.output_bytes for flight in batch.flights)
+        together = len(sources) > 1 and requests == 1 and output_bytes <= self._shared_max_bytes
         sent_at = time.perf_counter()
         try:
             refs = self._method(record, 2 if together else len(sources) + 1).remote(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from typing import Any
 
 import numpy as np
+import pytest
 import ray
-from pooling import patches, photo, png
+from pooling import PATCH, patches, photo, png
 
 import sglang_mm_ray as smr
 
+PATCH_BYTES = PATCH * PATCH * 3 * 2
 ONE: dict[str, Any] = {"num_workers": 1, "threads_per_worker": 1, "warm_bytes": 0, "metrics": False}
 
 
@@ -72,6 +75,28 @@ def test_a_shared_image_travels_to_other_processes(local_ray: None) -> None:
 
         sums = ray.get([total.remote(image) for image in images])
         assert sums == [int(patches(data).astype(np.int64).sum()) for data in files]
+
+
+@pytest.mark.parametrize("images", [7, 16])
+def test_a_stream_through_a_small_budget_goes_on_while_its_consumer_keeps_an_image(
+    local_ray: None, images: int
+) -> None:
+    files = [png(photo(seed, 60, 50)) for seed in range(50)]
+    (size_bytes,) = {len(patches(data)) * PATCH_BYTES for data in files}
+
+    async def consume(pool: smr.PreprocessPool) -> list[int]:
+        seen = []
+        kept = None
+        async for index, image in pool.stream(files):
+            seen.append(index)
+            # The one in hand and one more, each perhaps of an object that nobody else needs any more.
+            kept = image if len(seen) % 5 == 1 else kept
+        del kept
+        return seen
+
+    budget_bytes = size_bytes * (images + 1)
+    with smr.PreprocessPool(**ONE, object_store_budget_bytes=budget_bytes, store_wait_s=1.0) as pool:
+        assert sorted(asyncio.run(consume(pool))) == list(range(50))
 
 
 def _wait_for_held(pool: smr.PreprocessPool, size_bytes: int) -> None:
