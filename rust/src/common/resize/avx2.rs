@@ -11,13 +11,11 @@ use super::coefficients::PRECISION_BITS;
 
 mod horizontal;
 mod interleave;
-mod quads;
 mod transpose;
 mod vertical;
 
 pub use horizontal::horizontal;
 pub use interleave::{deinterleave, interleave};
-pub use quads::{deinterleave as deinterleave_quad, interleave as interleave_quads};
 pub use vertical::{scratch_bytes, vertical};
 
 const VECTOR_BYTES: usize = 32;

@@ -5,13 +5,17 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::coefficients::PRECISION_BITS;
-use super::windows::{Window, Windows, byte_lane, split_8};
+use super::kernels::{Outputs, Ring};
+use super::windows::{Windows, byte_lane, split_8};
 
 mod horizontal;
+mod interleave;
 
 pub use horizontal::{Blocks, blocks, horizontal};
+pub use interleave::{deinterleave, interleave};
 
 const VECTOR_BYTES: usize = 64;
 const SHIFT: u32 = PRECISION_BITS;
@@ -29,13 +33,34 @@ fn check() {
     assert!(crate::common::simd::Level::Avx512.is_available(), "the CPU lacks AVX-512 with VBMI and VNNI");
 }
 
-/// Resamples along y: one row of `out.len()` values from the window's quads, `stride` bytes apart.
-pub fn vertical(table: &Windows, window: &Window, quads: &[u8], stride: usize, out: &mut [u8]) {
+/// Columns of a block are so few that all its quads stay in the L1 cache for every row that is made from them.
+const BLOCK_BYTES: usize = 24 << 10;
+
+/// Resamples along y: output rows `rows` from the quads of rows in the ring.
+pub fn vertical(table: &Windows, rows: Range<usize>, ring: &Ring, out: &mut Outputs) {
     check();
-    let columns = out.len().next_multiple_of(VECTOR_BYTES);
-    assert!(columns * 4 <= stride && quads.len() >= (window.groups() - 1) * stride + columns * 4);
-    let lanes = window.lanes(table.weights());
-    // SAFETY: the instructions were checked, and `quads` holds the window for all columns of whole vectors.
+    let groups = table.span(&rows);
+    let (windows, weights) = (&table.windows()[rows], table.weights::<3>());
+    let columns = out.values.len().next_multiple_of(VECTOR_BYTES);
+    let used = &ring.groups[(groups.start - ring.first) * ring.stride..];
+    assert!(columns * 4 <= ring.stride && used.len() >= groups.len() * ring.stride);
+    let block = (BLOCK_BYTES / (4 * groups.len())).next_multiple_of(VECTOR_BYTES);
+    for start in (0..out.values.len()).step_by(block) {
+        for (index, window) in windows.iter().enumerate() {
+            let quads = &used[(window.first() - groups.start) * ring.stride + 4 * start..];
+            let values = &mut out.row(index)[start..];
+            let len = values.len().min(block);
+            // SAFETY: the instructions were checked, and the ring holds the window for all columns of whole vectors.
+            unsafe { vertical_row(window.lanes(weights), quads, ring.stride, &mut values[..len]) };
+        }
+    }
+}
+
+/// # Safety
+/// `quads` must hold `lanes.len()` quads, `stride` bytes apart, of as many columns as whole vectors of `out` take.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn vertical_row(lanes: &[[i32; 3]], quads: &[u8], stride: usize, out: &mut [u8]) {
+    // SAFETY: by the caller.
     unsafe {
         match lanes {
             [a] => vertical_few(&[*a], quads, stride, out),
@@ -77,21 +102,23 @@ unsafe fn vertical_few<const QUADS: usize>(
     }
 }
 
-/// Weighted sums, not yet shifted down to 8 bits: the planes one after the other in one sum.
+/// Weighted sums, rounded but not yet shifted down to 8 bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 fn weighted_few<const QUADS: usize>(samples: &[__m512i; QUADS], weights: &[[__m512i; QUADS]; 3]) -> __m512i {
-    // Half a unit, as two shifts by 8 will find it.
-    let mut sum = _mm512_set1_epi32(1 << (SHIFT - 1 - 16));
-    for (plane, weights) in weights.iter().enumerate() {
-        if plane > 0 {
-            sum = _mm512_slli_epi32::<8>(sum);
-        }
-        for (samples, weights) in samples.iter().zip(weights) {
-            sum = _mm512_dpbusd_epi32(sum, *samples, *weights);
-        }
+    // The least plane has a sum of its own: one after the other, all would wait too long for each other.
+    let [high, middle, low] = weights;
+    let mut upper = _mm512_setzero_si512();
+    let mut lower = _mm512_set1_epi32(1 << (SHIFT - 1));
+    for (samples, (high, low)) in samples.iter().zip(high.iter().zip(low)) {
+        upper = _mm512_dpbusd_epi32(upper, *samples, *high);
+        lower = _mm512_dpbusd_epi32(lower, *samples, *low);
     }
-    sum
+    upper = _mm512_slli_epi32::<8>(upper);
+    for (samples, middle) in samples.iter().zip(middle) {
+        upper = _mm512_dpbusd_epi32(upper, *samples, *middle);
+    }
+    _mm512_add_epi32(_mm512_slli_epi32::<8>(upper), lower)
 }
 
 /// # Safety
@@ -154,7 +181,11 @@ fn narrow_lanes(sums: [__m512i; 4]) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn store(bytes: __m512i, out: &mut [u8]) {
-    let mask = if out.len() >= VECTOR_BYTES { u64::MAX } else { (1 << out.len()) - 1 };
     // SAFETY: the mask admits `out.len()` bytes.
-    unsafe { _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), mask, bytes) };
+    unsafe { _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), mask(out.len()), bytes) };
+}
+
+// Admits so many bytes, or all of a vector.
+fn mask(len: usize) -> u64 {
+    if len >= VECTOR_BYTES { u64::MAX } else { (1 << len) - 1 }
 }

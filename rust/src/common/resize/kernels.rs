@@ -6,7 +6,7 @@ use super::coefficients::Coefficients;
 #[cfg(target_arch = "aarch64")]
 use super::neon;
 use super::tiles::Tiles;
-use super::windows::{self, Window, Windows};
+use super::windows::{self, Windows};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 use crate::common::simd::Level;
@@ -216,29 +216,16 @@ pub fn vertical(
     match level {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => avx2::vertical(weights, rows, ring, scratch, out),
-        _ => {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => avx512::vertical(weights, rows, ring, out),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => {
             let _ = scratch;
             for (index, window) in weights.windows()[rows].iter().enumerate() {
                 let groups = &ring.groups[(window.first() - ring.first) * ring.stride..];
-                vertical_row(level, weights, window, groups, ring.stride, out.row(index));
+                neon::vertical(weights, window, groups, ring.stride, out.row(index));
             }
         }
-    }
-}
-
-fn vertical_row(
-    level: Level,
-    weights: &Windows,
-    window: &Window,
-    groups: &[u8],
-    stride: usize,
-    out: &mut [u8],
-) {
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => avx512::vertical(weights, window, groups, stride, out),
-        #[cfg(target_arch = "aarch64")]
-        Level::Neon => neon::vertical(weights, window, groups, stride, out),
         _ => no_kernel(level),
     }
 }
@@ -249,7 +236,7 @@ pub fn interleave(level: Level, source: &Rows, first_row: usize, values: Range<u
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => avx2::interleave(source, first_row, values, chunk),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => avx2::interleave_quads(source, first_row, values, chunk),
+        Level::Avx512 => avx512::interleave(source, first_row, values, chunk),
         #[cfg(target_arch = "aarch64")]
         Level::Neon => neon::interleave(source, first_row, values, chunk),
         _ => no_kernel(level),
@@ -262,7 +249,7 @@ pub fn deinterleave(level: Level, lanes: &[u8], rows: &mut [&mut [u8]]) {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => avx2::deinterleave(lanes, rows),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => avx2::deinterleave_quad(lanes, rows),
+        Level::Avx512 => avx512::deinterleave(lanes, rows),
         #[cfg(target_arch = "aarch64")]
         Level::Neon => neon::deinterleave(lanes, rows),
         _ => no_kernel(level),

@@ -5,7 +5,6 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::super::kernels::{CHUNK_ROWS, Chunk, Rows};
-use super::quads::load_rest;
 use super::{LANES, VECTOR_BYTES, check, load};
 
 /// Turns a chunk of rows into pairs, for the bytes `values` of each row.
@@ -37,6 +36,21 @@ unsafe fn interleave_pair(rows: [&[u8]; 2], lanes: &mut [u8]) {
     }
 }
 
+// 32 bytes of a row, or what is left of it.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_rest(row: &[u8], at: usize) -> __m256i {
+    let left = &row[at..];
+    if left.len() >= VECTOR_BYTES {
+        // SAFETY: 32 bytes are left.
+        return unsafe { super::load(left.as_ptr()) };
+    }
+    let mut last = [0_u8; VECTOR_BYTES];
+    last[..left.len()].copy_from_slice(left);
+    // SAFETY: the array has 32 bytes.
+    unsafe { super::load(last.as_ptr()) }
+}
+
 /// Turns one pair back into the rows that are given, one or two of the same length.
 pub fn deinterleave(lanes: &[u8], rows: &mut [&mut [u8]]) {
     check();
@@ -57,12 +71,18 @@ unsafe fn deinterleave_pair(lanes: &[u8], rows: &mut [&mut [u8]]) {
         let first = _mm256_and_si256(pairs, _mm256_set1_epi16(0xff));
         let whole = _mm256_packus_epi16(first, _mm256_srli_epi16::<8>(pairs));
         let whole = _mm256_permute4x64_epi64::<0b11_01_10_00>(whole);
-        let mut bytes = [0_u8; VECTOR_BYTES];
-        // SAFETY: the array has 32 bytes.
-        unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), whole) };
-        let count = LANES.min(len - at);
-        for (row, bytes) in rows.iter_mut().zip(bytes.chunks_exact(LANES)) {
-            row[at..at + count].copy_from_slice(&bytes[..count]);
+        let halves = [_mm256_castsi256_si128(whole), _mm256_extracti128_si256::<1>(whole)];
+        for (row, values) in rows.iter_mut().zip(halves) {
+            let left = &mut row[at..];
+            if left.len() >= LANES {
+                // SAFETY: 16 bytes are left.
+                unsafe { _mm_storeu_si128(left.as_mut_ptr().cast(), values) };
+            } else {
+                let mut last = [0_u8; LANES];
+                // SAFETY: the array has 16 bytes.
+                unsafe { _mm_storeu_si128(last.as_mut_ptr().cast(), values) };
+                left.copy_from_slice(&last[..left.len()]);
+            }
         }
     }
 }
