@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::common::simd::{self, Level};
 use crate::common::streaming::Streamer;
-use crate::common::transforms::normalize::{Lines, Normalised, Normaliser};
+use crate::common::transforms::normalize::{Lines, Normalised, Normaliser, normalize_run};
 use crate::error::{CoreError, Result};
 use crate::tensor::Transport;
 
@@ -136,9 +136,7 @@ impl Image<'_> {
         let streamer = stage.streamer.as_ref();
         if lines.len * lines.count == patch.len() && !stage.packed.is_empty() {
             lines.pack(level, &mut stage.packed);
-            let (bytes, len) = (&stage.packed[..], patch.len());
-            let line = Lines { bytes, stride: len, len, count: 1 };
-            T::normalize_lines(normaliser, level, line, patch, len, streamer);
+            normalize_run(normaliser, level, &stage.packed, patch, streamer);
             return;
         }
         match streamer.zip(stage.padded.as_deref_mut()) {

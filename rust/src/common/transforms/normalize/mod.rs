@@ -191,6 +191,41 @@ pub trait Normalised: bytemuck::Pod + Send + Sync {
     );
 }
 
+/// Writes normalised `bytes`, which start with the first channel, into as many elements. With a `streamer`, all but the
+/// ends of `out` goes past the cache, wherever it starts.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn normalize_run<T: Normalised>(
+    normaliser: &Normaliser,
+    level: Level,
+    bytes: &[u8],
+    out: &mut [T],
+    streamer: Option<&Streamer>,
+) {
+    let head = if streamer.is_some() { unaligned_pixels(out) } else { 0 };
+    let (head_bytes, bytes) = bytes.split_at(head);
+    let (head_out, out) = out.split_at_mut(head);
+    for (bytes, out) in [(head_bytes, head_out), (bytes, out)] {
+        assert_eq!(bytes.len(), out.len(), "each byte becomes a value");
+        if !bytes.is_empty() {
+            let len = bytes.len();
+            let line = Lines { bytes, stride: len, len, count: 1 };
+            T::normalize_lines(normaliser, level, line, out, len, streamer);
+        }
+    }
+}
+
+// Elements of whole pixels before the first cache line that a pixel starts with.
+fn unaligned_pixels<T>(out: &[T]) -> usize {
+    const LINE_BYTES: usize = 64;
+    let line = LINE_BYTES / size_of::<T>();
+    let first = out.as_ptr().align_offset(LINE_BYTES);
+    // A line is no whole number of pixels, so one of three lines in a row will do.
+    let head = (0..3).map(|lines| first.saturating_add(lines * line)).find(|head| head.is_multiple_of(3));
+    head.unwrap_or(0).min(out.len())
+}
+
 /// bfloat16 as its bits.
 impl Normalised for u16 {
     fn from_f32(value: f32) -> Self {

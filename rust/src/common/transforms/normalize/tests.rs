@@ -142,3 +142,38 @@ fn packed_lines_have_no_gaps() {
         }
     }
 }
+
+#[test]
+fn a_run_may_start_anywhere_and_nearly_all_of_it_is_aligned() {
+    fn check<T: Normalised + std::fmt::Debug + PartialEq>(
+        random: &mut Random,
+        clip: &Normaliser,
+        level: Level,
+    ) {
+        let len = 3 * random.below(200);
+        let bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+        let untouched = T::from_f32(77.0);
+        for skew in 0..64 / size_of::<T>() {
+            let mut memory = vec![untouched; len + 256];
+            let start = memory.as_ptr().align_offset(64) + skew;
+            let out = &mut memory[start..start + len];
+            let head = unaligned_pixels(out);
+            let aligned = out[head..].as_ptr().align_offset(64) == 0;
+            assert!(head == len || (aligned && head < 3 * 64 / size_of::<T>()), "{skew} {head}");
+            normalize_run(clip, level, &bytes, out, Streamer::for_level(level).as_ref());
+            for (at, &byte) in bytes.iter().enumerate() {
+                let want = expected(clip.mean, clip.std, byte, at % 3);
+                assert_eq!(memory[start + at], want, "{level}, value {at} from {skew}");
+            }
+            let others = memory[..start].iter().chain(&memory[start + len..]);
+            assert!(others.into_iter().all(|&value| value == untouched));
+        }
+    }
+    let (mut random, clip) = (Random(5), Normaliser::new(CLIP_MEAN, CLIP_STD));
+    for level in Level::available() {
+        for _ in 0..50 {
+            check::<u16>(&mut random, &clip, level);
+            check::<f32>(&mut random, &clip, level);
+        }
+    }
+}
