@@ -13,6 +13,7 @@ from typing import Any
 
 from ray.exceptions import OutOfMemoryError, RayActorError
 
+from ..arguments import to_arguments
 from ..config import PoolConfig
 from ..errors import (
     DeadlineExceeded,
@@ -207,7 +208,9 @@ class Dispatcher:
         sent_at = time.perf_counter()
         try:
             refs = self._method(record, 2 if together else len(sources) + 1).remote(
-                BatchRequest(call_id, sources, estimated_bytes, batch.work_px, together, requests)
+                *to_arguments(
+                    BatchRequest(call_id, sources, estimated_bytes, batch.work_px, together, requests)
+                )
             )
             self._metrics.count("router_sent_bytes_total", sum(source.transfer_bytes for source in sources))
             timeout_s = self._config.image_timeout_s * _CALL_TIMEOUT_FACTOR

@@ -13,10 +13,11 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .. import _core
+from ..arguments import from_arguments
 from ..cluster import actor_class, warm_store
 from ..config import PoolConfig
 from ..errors import FetchError
-from ..messages import BatchRequest, Heartbeat
+from ..messages import Heartbeat
 from ..metrics import WorkerMetrics
 from ..stored_array import in_pieces
 from .engine import Engine
@@ -77,8 +78,9 @@ class PreprocessWorker:
             ) from None
 
     @_process
-    def process(self, request: BatchRequest) -> Any:
+    def process(self, *arguments: Any) -> Any:
         """A batch's `BatchReply`, then each image's value or None, or all of these in a tuple."""
+        request = from_arguments(arguments)
         reply, values = self._engine.run(request)
         self._metrics.batch(reply)
         pieces = tuple(map(in_pieces, values))
