@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ CONTROLLER_CPUS = 0.01
 
 _PROBE_TIMEOUT_S = 5.0
 _WARM_CHUNK_BYTES = 16 << 20
+_TUNABLES = "GLIBC_TUNABLES"
+_NON_TEMPORAL_BYTES = 512 << 10
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -135,8 +138,26 @@ def start_ray(address: str | None, **options: Any) -> bool:
         except ConnectionError:
             pass
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING, **options}
-    ray.init(address="local", include_dashboard=False, **quiet)
+    with _copies_past_the_cache():
+        ray.init(address="local", include_dashboard=False, **quiet)
     return True
+
+
+@contextlib.contextmanager
+def _copies_past_the_cache() -> Iterator[None]:
+    """Has the processes of a Ray that is started meanwhile copy large results with non-temporal stores.
+
+    A result is larger than a core's cache and another process reads it, so it need not pass through. On
+    virtual machines glibc takes the host's last-level cache for the guest's own and never does so by itself.
+    """
+    if _TUNABLES in os.environ:
+        yield
+        return
+    os.environ[_TUNABLES] = f"glibc.cpu.x86_non_temporal_threshold={_NON_TEMPORAL_BYTES:#x}"
+    try:
+        yield
+    finally:
+        del os.environ[_TUNABLES]
 
 
 def actor_class(cls: type, **options: Any) -> Any:

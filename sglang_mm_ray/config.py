@@ -98,8 +98,9 @@ class PoolConfig:
     """How long starting a pool may take."""
     read_timeout_s: float = 60.0
     """How long reading a result may take before `ResultLost`."""
-    warm_bytes: int = 256 << 20
-    """Store memory that each worker touches at start; at most a quarter of the store. 0 turns it off."""
+    warm_bytes: int = 1 << 30
+    """Store memory that each worker touches at start; at most a quarter of the store. 0 turns it off.
+    Ray takes freed memory back once a second, so a busy worker writes to as much as a second's results."""
     metrics: bool = True
     """Whether Ray metrics are exported."""
 

@@ -1,0 +1,40 @@
+"""Starting a Ray of our own: what its processes inherit, and what stays as it was."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import ray
+
+from sglang_mm_ray.cluster import start_ray
+
+NAME = "GLIBC_TUNABLES"
+
+
+def _inherited(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    seen: list[str | None] = []
+
+    def init(**_: Any) -> None:
+        seen.append(os.environ.get(NAME))
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    assert start_ray("local")
+    (value,) = seen
+    return value
+
+
+def test_its_processes_copy_past_the_cache_and_this_one_keeps_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(NAME, raising=False)
+    value = _inherited(monkeypatch)
+    assert value is not None and value.startswith("glibc.cpu.x86_non_temporal_threshold=0x")
+    assert NAME not in os.environ
+
+
+def test_what_the_caller_set_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "glibc.malloc.check=0")
+    assert _inherited(monkeypatch) == "glibc.malloc.check=0" == os.environ[NAME]
