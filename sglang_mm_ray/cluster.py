@@ -14,6 +14,7 @@ import numpy as np
 import ray
 from ray._private.state import available_resources_per_node
 from ray.exceptions import RayError
+from ray.experimental import internal_kv
 from ray.util import list_named_actors
 
 from .errors import PoolNotFound
@@ -31,12 +32,15 @@ __all__ = [
     "live_nodes",
     "pool_names",
     "ray_nodes",
+    "read_note",
     "reason_of",
+    "scale_note",
     "start_ray",
     "store_bytes",
     "warm_store",
     "worker_name",
     "worker_names",
+    "write_note",
 ]
 
 NAMESPACE = "sglang_mm_ray"
@@ -220,8 +224,29 @@ def warm_store(size_bytes: int) -> None:
     refs.clear()
 
 
+def write_note(key: str, value: str | None) -> None:
+    """Leaves a short text (None: no more) where it outlives every process of the cluster but Ray's own."""
+    if value is None:
+        internal_kv._internal_kv_del(key, namespace=NAMESPACE)
+    else:
+        internal_kv._internal_kv_put(key, value, namespace=NAMESPACE)
+
+
+def read_note(key: str) -> str | None:
+    """What `write_note` left."""
+    value: bytes | None = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
+    return None if value is None else value.decode()
+
+
+def scale_note(controller_id: str) -> str:
+    """Key of the note that tells a controller's next life how many workers there are to be."""
+    return f"scale/{controller_id}"
+
+
 def kill_pool(pool: str, controller: Any) -> None:
     """Kills a pool's controller, which takes the workers along, and the workers of a detached one."""
+    with contextlib.suppress(RayError):
+        write_note(scale_note(controller._actor_id.hex()), None)
     for name in (None, *worker_names(pool)):
         try:
             ray.kill(controller if name is None else ray.get_actor(name, namespace=NAMESPACE))

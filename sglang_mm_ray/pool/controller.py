@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import threading
@@ -29,10 +30,13 @@ from ..cluster import (
     actor_class,
     controller_name,
     live_nodes,
+    read_note,
     reason_of,
+    scale_note,
     store_bytes,
     worker_name,
     worker_names,
+    write_note,
 )
 from ..config import PoolConfig
 from ..messages import Heartbeat, Membership, WorkerRecord
@@ -65,6 +69,11 @@ class PoolController:
 
     def __init__(self, config_json: str, pool: str, detached: bool) -> None:
         self._config = PoolConfig.from_json(config_json)
+        # The same for all its lives: what `scale` said in an earlier one holds.
+        self._scale_note = scale_note(ray.get_runtime_context().get_actor_id() or "")
+        scaled = read_note(self._scale_note)
+        if scaled is not None:
+            self._config = self._config.replace(num_workers=json.loads(scaled))
         self._pool = pool
         self._detached = detached
         self._fingerprint = self._config.fingerprint()
@@ -289,6 +298,7 @@ class PoolController:
     async def _scale(self, num_workers: int | None) -> None:
         self._config = self._config.replace(num_workers=num_workers)
         self._wake.set()
+        await asyncio.to_thread(write_note, self._scale_note, json.dumps(num_workers))
 
     def _drain_worker(self, worker: _Worker) -> None:
         worker.draining = True

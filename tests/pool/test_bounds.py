@@ -67,6 +67,48 @@ def test_ten_thousand_images_at_a_small_pool(local_ray: None) -> None:
             pool.preprocess([files[0]] * 501)
 
 
+def test_a_queue_full_of_sources_that_wait_refuses_the_next_at_once(local_ray: None) -> None:
+    @ray.remote(num_cpus=0)
+    class Door:
+        """Gives out bytes once it is opened."""
+
+        def __init__(self) -> None:
+            self._open = asyncio.Event()
+
+        async def open(self) -> None:
+            self._open.set()
+
+        async def data(self, data: bytes) -> bytes:
+            await self._open.wait()
+            return data
+
+    door: Any = Door.remote()
+    files = [png(photo(seed, 40, 30)) for seed in range(20)]
+    with smr.PreprocessPool(**SMALL, max_queued_images=20, router_cache_bytes=0) as pool:
+
+        async def main() -> None:
+            held = [asyncio.ensure_future(pool.preprocess_async([door.data.remote(data)])) for data in files]
+            end = time.monotonic() + 20
+            while _under_way(pool) < 20:
+                assert time.monotonic() < end, "the queue did not fill"
+                await asyncio.sleep(0.01)
+            started = time.monotonic()
+            with pytest.raises(smr.PoolOverloaded, match="max_queued_images") as refusal:
+                await pool.preprocess_async([files[0]])
+            assert refusal.value.retriable and time.monotonic() - started < 1.0
+            await door.open.remote()
+            for call, data in zip(held, files, strict=True):
+                (image,) = await call
+                np.testing.assert_array_equal(image.array(), patches(data))
+            assert len(await pool.preprocess_async([files[0]])) == 1
+
+        asyncio.run(main())
+
+
+def _under_way(pool: smr.PreprocessPool) -> int:
+    return int(pool._live().status()["under_way_images"])
+
+
 def test_a_request_that_could_never_be_held_is_refused_before_it_starts(local_ray: None) -> None:
     files = [png(photo(seed, 300, 250)) for seed in range(30)]
     with smr.PreprocessPool(**SMALL, object_store_budget_bytes=20 << 20) as pool:

@@ -180,6 +180,22 @@ def test_work_goes_on_while_the_controller_is_dead_and_after(pool: smr.Preproces
     check(files, pool.preprocess(files, timeout_s=60))
 
 
+def test_what_scale_said_holds_after_the_controller_died(local_ray: None) -> None:
+    with smr.PreprocessPool(threads_per_worker=1, num_workers=1, warm_bytes=0, metrics=False) as pool:
+        pool.scale(2)
+        until(lambda: len(pids(pool)) == 2)
+        old = ray.get(find_controller(pool.name).pid.remote())
+        kill(old)
+        until(lambda: _status_works(pool) and _controller_pid(pool) != old and len(pids(pool)) == 2)
+
+
+def _controller_pid(pool: smr.PreprocessPool) -> int:
+    try:
+        return ray.get(find_controller(pool.name).pid.remote())  # type: ignore[no-any-return]
+    except (ray.exceptions.RayError, smr.PoolNotFound):
+        return 0
+
+
 def _status_works(pool: smr.PreprocessPool) -> bool:
     try:
         return bool(pool.status())
