@@ -205,13 +205,10 @@ class Dispatcher:
         # much of the budget, since who keeps only one of them, as a stream's consumer, keeps them all.
         output_bytes = sum(flight.cost.output_bytes for flight in batch.flights)
         together = len(sources) > 1 and requests == 1 and output_bytes <= self._shared_max_bytes
+        call = BatchRequest(call_id, sources, estimated_bytes, batch.work_px, together, requests)
         sent_at = time.perf_counter()
         try:
-            refs = self._method(record, 2 if together else len(sources) + 1).remote(
-                *to_arguments(
-                    BatchRequest(call_id, sources, estimated_bytes, batch.work_px, together, requests)
-                )
-            )
+            refs = self._method(record, 2 if together else len(sources) + 1).remote(*to_arguments(call))
             self._metrics.count("router_sent_bytes_total", sum(source.transfer_bytes for source in sources))
             timeout_s = self._config.image_timeout_s * _CALL_TIMEOUT_FACTOR
             reply: BatchReply = await asyncio.wait_for(refs[0], timeout_s)
