@@ -23,14 +23,14 @@ class _Held:
 
     __slots__ = ("__array_interface__", "_kept")
 
-    def __init__(self, array: NDArray[Any], stored: StoredResult) -> None:
+    def __init__(self, array: NDArray[Any], stored_object: StoredObject) -> None:
         self.__array_interface__ = array.__array_interface__
-        self._kept = (array, stored)
+        self._kept = (array, stored_object)
 
 
-def _counted(array: NDArray[Any], stored: StoredResult) -> NDArray[Any]:
-    """The same memory; while a slice of it lives, the router's budget counts the result as held."""
-    return np.asarray(_Held(array, stored))
+def _counted(array: NDArray[Any], stored_object: StoredObject) -> NDArray[Any]:
+    """The same memory; while a slice of it lives, the router's budget counts its object as held."""
+    return np.asarray(_Held(array, stored_object))
 
 
 class ProcessedImage:
@@ -63,9 +63,7 @@ class ProcessedImage:
     def __reduce__(self) -> Any:
         stored = self._stored
         # Neither the source, which may be large, nor the budget of the router goes along.
-        stored_object, place = stored.at
-        where = (stored_object.ref, stored_object.node_id, place)
-        return _unpickled, (stored.facts, where, self._finish_with, self.origin, self.times_s)
+        return _unpickled, (stored.facts, stored.at, self._finish_with, self.origin, self.times_s)
 
     def __repr__(self) -> str:
         return (
@@ -161,15 +159,15 @@ class ProcessedImage:
         """
         names = self.tensor_names
         at = 0 if name is None else _place(names, name)
-        value = read(self._stored, timeout_s)
-        return _counted(value if len(names) == 1 else value[at], self._stored)
+        value, stored_object = read(self._stored, timeout_s)
+        return _counted(value if len(names) == 1 else value[at], stored_object)
 
     def tensors(self, *, timeout_s: float = _READ_TIMEOUT_S) -> dict[str, NDArray[Any]]:
         """All tensors by name, as `array` gives them."""
         names = self.tensor_names
-        value = read(self._stored, timeout_s)
+        value, stored_object = read(self._stored, timeout_s)
         values = (value,) if len(names) == 1 else value
-        return {name: _counted(array, self._stored) for name, array in zip(names, values, strict=True)}
+        return {name: _counted(array, stored_object) for name, array in zip(names, values, strict=True)}
 
     def finished(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
         """Name, dtype tag and shape of the tensors once `gather` has normalised them."""
@@ -194,14 +192,12 @@ class ProcessedImage:
 
 def _unpickled(
     facts: ImageFacts,
-    where: tuple[Any, str, int | None],
+    at: tuple[StoredObject, int | None],
     finish_with: tuple[str, str],
     origin: str,
     times_s: dict[str, float],
 ) -> ProcessedImage:
-    ref, node_id, place = where
-    stored = StoredResult(facts, StoredObject(ref, node_id), place)
-    return ProcessedImage(stored, finish_with, origin=origin, times_s=times_s)
+    return ProcessedImage(StoredResult(facts, *at), finish_with, origin=origin, times_s=times_s)
 
 
 def _place(names: tuple[str, ...], name: str) -> int:

@@ -46,29 +46,36 @@ class StoredObject:
         if self.account is not None:
             self.account.release(self.nbytes)
 
+    def __reduce__(self) -> Any:
+        # Neighbours that are pickled together share it again; nobody counts elsewhere.
+        return StoredObject, (self.ref, self.node_id)
+
     def value(self, place: int | None, timeout_s: float) -> Any:
         """What lies at a place, or all of it."""
         import ray
 
         if place is None:
             return ray.get(self.ref, timeout=timeout_s)
-        if self._values is None:
-            # Views of the store: kept, or each image would unpickle all of its neighbours again.
-            self._values = ray.get(self.ref, timeout=timeout_s)
-        return self._values[place]
+        values = self._values
+        if values is None:
+            values = ray.get(self.ref, timeout=timeout_s)
+            # Views, kept so that no image unpickles its neighbours again; but only where the object is in
+            # memory anyway: a copy from another node must be free to go once nobody looks at it.
+            if self.node_id == ray.get_runtime_context().get_node_id():
+                self._values = values
+        return values[place]
 
 
 class StoredResult:
     """An image's tensors in the object store, shared by all who asked for it."""
 
-    __slots__ = ("_at", "facts")
-
-    _putting = threading.Lock()
+    __slots__ = ("_at", "_putting", "facts")
 
     def __init__(self, facts: ImageFacts, stored_object: StoredObject, place: int | None = None) -> None:
         self.facts = facts
         # Together, since they change together while others read.
         self._at = (stored_object, place)
+        self._putting = threading.Lock()
 
     @property
     def node_id(self) -> str:
@@ -79,11 +86,6 @@ class StoredResult:
     def at(self) -> tuple[StoredObject, int | None]:
         """The object, and the place in it of an image that shares it with others."""
         return self._at
-
-    def value(self, timeout_s: float) -> Any:
-        """The only tensor, or a tuple of them; whatever Ray raises."""
-        stored_object, place = self._at
-        return stored_object.value(place, timeout_s)
 
     def own_ref(self, timeout_s: float) -> ObjectRef[Any]:
         """A reference to this image alone; one that shares an object is copied out of it, once.
@@ -96,7 +98,7 @@ class StoredResult:
             if place is not None:
                 import ray
 
-                ref = ray.put(in_pieces(read(self, timeout_s)))
+                ref = ray.put(in_pieces(read(self, timeout_s)[0]))
                 node_id = ray.get_runtime_context().get_node_id()
                 account = stored_object.account
                 if account is not None:
@@ -105,8 +107,8 @@ class StoredResult:
             return self._at[0].ref  # type: ignore[no-any-return]
 
 
-def read(stored: StoredResult, timeout_s: float) -> Any:
-    """The stored value.
+def read(stored: StoredResult, timeout_s: float) -> tuple[Any, StoredObject]:
+    """The only tensor or a tuple of them, and the object that they lie in.
 
     Raises:
         ResultLost: it cannot be read any more.
@@ -121,8 +123,9 @@ def read(stored: StoredResult, timeout_s: float) -> Any:
             f"the result of image {digest} is lost: Ray does not run here any more; read results "
             "while the pool that started Ray is open, or call ray.init() before it"
         )
+    stored_object, place = stored.at
     try:
-        value = stored.value(timeout_s)
+        value = stored_object.value(place, timeout_s)
     except GetTimeoutError:
         raise ResultLost(
             f"the result of image {digest} did not arrive within {timeout_s:g} s; recompute it"
@@ -134,7 +137,7 @@ def read(stored: StoredResult, timeout_s: float) -> Any:
         ) from None
     if not _fits(stored.facts, value):
         raise ResultLost(f"what is stored for image {digest} is not what its facts say; recompute it")
-    return value
+    return value, stored_object
 
 
 def _fits(facts: ImageFacts, value: Any) -> bool:
