@@ -8,10 +8,6 @@ use crate::error::{CoreError, Result};
 // Bands that wait for an idle thread. More would be out of the cache before the thread that filled them looks again.
 const MOST_WAITING: usize = 2;
 
-// libjpeg-turbo writes a row that starts at a multiple of 32 bytes past the cache, where the next step would then not
-// find it.
-const SKEW_BYTES: usize = 16;
-
 /// Turns the rows of a band into its part of the output.
 pub type Finish<'a> = dyn Fn(&[u8], &mut [u8]) -> Result<()> + Sync + 'a;
 
@@ -70,9 +66,9 @@ impl Bands<'_> {
         let parts = parts.map(|(start, out)| (self.rows.min(rows - start) * row_bytes, out));
         // Asked only within a pool: elsewhere, asking would start another one.
         if rayon::current_thread_index().is_none() || rayon::current_num_threads() == 1 {
-            let mut pixels = Buffer::take(SKEW_BYTES + band_bytes)?;
+            let mut pixels = Buffer::take_off_line(band_bytes)?;
             for (len, out) in parts {
-                let pixels = &mut pixels.bytes_mut()[SKEW_BYTES..][..len];
+                let pixels = &mut pixels.bytes_mut()[..len];
                 fill(pixels)?;
                 (self.finish)(pixels, out)?;
             }
@@ -88,7 +84,7 @@ impl Bands<'_> {
         rayon::in_place_scope(|scope| {
             for (len, out) in parts {
                 let mut pixels = desk.buffer(band_bytes)?;
-                fill(&mut pixels.bytes_mut()[SKEW_BYTES..][..len])?;
+                fill(&mut pixels.bytes_mut()[..len])?;
                 lock(&desk.waiting).push(Filled { pixels, len, out });
                 scope.spawn(|_| desk.finish_oldest());
             }
@@ -128,7 +124,7 @@ impl Desk<'_, '_> {
         }
         match lock(&self.spare).pop() {
             Some(buffer) => Ok(buffer),
-            None => Buffer::take(SKEW_BYTES + len),
+            None => Buffer::take_off_line(len),
         }
     }
 
@@ -151,7 +147,7 @@ impl Desk<'_, '_> {
 
     fn finish(&self, band: Filled<'_>) {
         let Filled { pixels, len, out } = band;
-        if let Err(error) = (self.bands.finish)(&pixels.bytes()[SKEW_BYTES..][..len], out) {
+        if let Err(error) = (self.bands.finish)(&pixels.bytes()[..len], out) {
             lock(&self.failed).get_or_insert(error);
         }
         lock(&self.spare).push(pixels);

@@ -38,10 +38,11 @@ fn lock_idle() -> Option<MutexGuard<'static, Vec<MmapMut>>> {
     None
 }
 
-/// A page-aligned byte buffer from the pool.
+/// A byte buffer from the pool, page-aligned unless said.
 #[derive(Debug)]
 pub struct Buffer {
     memory: Option<MmapMut>,
+    start: usize,
     len: usize,
 }
 
@@ -56,18 +57,30 @@ impl Buffer {
             Some(memory) => memory,
             None => map(class)?,
         };
-        Ok(Self { memory: Some(memory), len })
+        Ok(Self { memory: Some(memory), start: 0, len })
+    }
+
+    /// [`Self::take`], for bytes that are read again soon: they start off the multiples of 32, where libjpeg-turbo
+    /// would write rows past the cache.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub fn take_off_line(len: usize) -> Result<Self> {
+        const SKEW_BYTES: usize = 16;
+        let mut buffer = Self::take(len + SKEW_BYTES)?;
+        (buffer.start, buffer.len) = (SKEW_BYTES, len);
+        Ok(buffer)
     }
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        self.memory.as_ref().map_or(&[], |memory| &memory[..self.len])
+        self.memory.as_ref().map_or(&[], |memory| &memory[self.start..][..self.len])
     }
 
     /// The bytes, to write.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let len = self.len;
-        self.memory.as_mut().map_or(&mut [], |memory| &mut memory[..len])
+        let Self { memory, start, len } = self;
+        memory.as_mut().map_or(&mut [], |memory| &mut memory[*start..][..*len])
     }
 
     /// Length in bytes.
@@ -147,6 +160,9 @@ mod tests {
         assert_eq!(buffer.bytes_mut().len(), 100_001);
         assert_eq!(buffer.bytes().as_ptr() as usize % 4096, 0);
         drop(buffer);
+        let mut off_line = Buffer::take_off_line(100_001).expect("memory");
+        assert_eq!((off_line.bytes_mut().len(), off_line.bytes().as_ptr() as usize % 32), (100_001, 16));
+        drop(off_line);
         assert!(Buffer::take(0).expect("memory").bytes().is_empty());
     }
 
