@@ -38,7 +38,8 @@ class Chaos:
 
     def __init__(self, seed: int, seconds: float) -> None:
         self.chance = random.Random(seed)
-        self.until = time.monotonic() + seconds
+        self.seconds = seconds
+        self.until = 0.0
         self.told: Counter[str] = Counter()
         self.files = [png(photo(n, 40 + n % 60, 30 + n % 40)) for n in range(IMAGES)]
         self.wanted = [patches(data) for data in self.files]
@@ -225,6 +226,8 @@ class Chaos:
 
     def run(self) -> Counter[str]:
         """The whole of it; what happened how often."""
+        # From here: where others build, starting the nodes alone may take as long.
+        self.until = time.monotonic() + self.seconds
         try:
             # Ray adds nodes from the main thread only, so it is the requests that get another.
             with ThreadPoolExecutor(1) as thread:

@@ -133,6 +133,7 @@ class Ledger:
                     PoolOverloaded(
                         f"{size_bytes} bytes of results do not fit: results that are still referred to "
                         f"hold {self.budget.held_bytes} of {self.budget.budget_bytes} bytes "
-                        "(object_store_budget_bytes); let go of some"
+                        "(object_store_budget_bytes); let go of some, of their views, and of images of the "
+                        "same request, which may share an object"
                     )
                 )

@@ -22,7 +22,11 @@ class _Shelf:
 
 
 class ResultCache:
-    """Results by whole content digest, least recently used objects out first; safe for threads."""
+    """Results by whole content digest, least recently used objects out first; safe for threads.
+
+    A kept result that is copied to an object of its own counts by its old one, so what the cache holds may
+    be up to twice what it counts; the budget of the store counts it all.
+    """
 
     def __init__(self, capacity_bytes: int) -> None:
         self._shelves: ByteCache[_Shelf] = ByteCache(capacity_bytes, self._gone)
