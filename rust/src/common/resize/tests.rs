@@ -58,7 +58,10 @@ fn compare(random: &mut Random, size: Size) {
     let arithmetic = ARITHMETICS[random.within(0..=2)];
     let offset = random.within(0..=15);
     let padded = random.pixels(offset + size.in_width * size.in_height * channels);
-    let source = &padded[offset..];
+    compare_on(&padded[offset..], channels, size, filter, arithmetic);
+}
+
+fn compare_on(source: &[u8], channels: usize, size: Size, filter: Filter, arithmetic: Arithmetic) {
     let expected = resized(Level::Scalar, source, channels, size, filter, arithmetic);
     for level in Level::available() {
         let found = resized(level, source, channels, size, filter, arithmetic);
@@ -146,4 +149,38 @@ fn an_output_without_a_part_for_each_band_is_refused_and_errors_come_back() {
         resize(2, &mut [0; 6], &|pixels, _| if pixels.len() == 15 { broken() } else { Ok(()) }),
         broken()
     );
+}
+
+// Neighbours that differ by 1 have means that end in a half; black and white ones reach the bounds of every sum; steps
+// and slopes lie where one of the weights' parts carries into the other.
+#[test]
+fn levels_agree_where_sums_round_and_overshoot() {
+    let patterns: [fn(usize, usize) -> u8; 6] = [
+        |x, y| 127 + (x + y) as u8 % 2,
+        |x, y| if (x + y) % 2 == 0 { 0 } else { 255 },
+        |x, _| if x / 3 % 2 == 0 { 0 } else { 255 },
+        |x, y| if (x / 2 + y / 3) % 2 == 0 { 254 } else { 255 },
+        |x, y| (x + 2 * y) as u8,
+        |_, _| 255,
+    ];
+    for (index, pattern) in patterns.into_iter().enumerate() {
+        for (from, to) in [(96, 48), (48, 96), (96, 24), (96, 32), (75, 50), (60, 61), (97, 48)] {
+            let channels = [1, 3, 4][(index + from + to) % 3];
+            let pixels = |height: usize, width: usize| -> Vec<u8> {
+                (0..height * width * channels)
+                    .map(|at| pattern(at / channels % width, at / channels / width))
+                    .collect()
+            };
+            for filter in FILTERS {
+                for arithmetic in ARITHMETICS {
+                    let size = Size { in_width: from, in_height: from, out_width: to, out_height: to };
+                    compare_on(&pixels(from, from), channels, size, filter, arithmetic);
+                    let wide = Size { out_height: from, ..size };
+                    compare_on(&pixels(from, from), channels, wide, filter, arithmetic);
+                    let tall = Size { in_width: 40, out_width: 40, ..size };
+                    compare_on(&pixels(from, 40), channels, tall, filter, arithmetic);
+                }
+            }
+        }
+    }
 }
