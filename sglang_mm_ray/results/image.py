@@ -81,7 +81,8 @@ class ProcessedImage:
         """The reference, owned by the process that asked: one array, or a tuple where there are several.
 
         An image of a request of many lies in one object with its neighbours; it is copied to an object of its
-        own when this is first asked for, which also ends its hold on theirs.
+        own, on this node, when this is first asked for, which also ends its hold on theirs. Images may be
+        passed to tasks and actors as they are, without a copy.
 
         Raises:
             ResultLost: the node that held it is gone.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noq
 
 from sglang_mm_ray.errors import ResultLost  # noqa: E402
 from sglang_mm_ray.sglang.backend import Feature  # noqa: E402
-from sglang_mm_ray.sglang.by_reference import Ledger, ReferencedTensor, Ticket  # noqa: E402
+from sglang_mm_ray.sglang.by_reference import Ledger, ReferencedTensor, Ticket, tensor_of  # noqa: E402
 from sglang_mm_ray.sglang.features import FeatureSender, reader_count  # noqa: E402
 from sglang_mm_ray.sglang.settings import Settings  # noqa: E402
 
@@ -67,9 +68,34 @@ def test_a_cancelled_request_lets_go_at_once() -> None:
     ],
 )
 def test_readers_follow_sglangs_own_settings(fields: dict[str, Any], readers: int) -> None:
-    from types import SimpleNamespace
-
     assert reader_count(SimpleNamespace(**fields)) == readers
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("names", [("patches",), ("patches", "mask")])
+def test_a_ticket_finds_its_tensor_beside_others_and_beside_other_images(
+    shared: bool, names: tuple[str, ...]
+) -> None:
+    held: dict[str, Any] = {}
+    desk = SimpleNamespace(hold=SimpleNamespace(remote=lambda features, *_: held.update(features)))
+    images = [
+        {name: np.full((place + 1, 2), 10 * place + at, np.float32) for at, name in enumerate(names)}
+        for place in range(3)
+    ]
+    values = [tuple(image.values()) if len(names) > 1 else image["patches"] for image in images]
+    sender = FeatureSender(Settings(features="reference", readers=1), None)
+    sender._desk = ("desk", desk)
+    for place, image in enumerate(images):
+        ref = tuple(values) if shared else values[place]
+        path = (place,) if shared else ()
+        dtypes = dict.fromkeys(names, "float32")
+        feature = Feature(bytes(32), 1, (1, 1, 1), 1, image, dtypes, ref, path)
+        for name in names:
+            tensor = sender.tensor(feature, name)
+            ticket = pickle.loads(pickle.dumps(tensor.ticket))
+            [stored] = held[ticket.feature_id]
+            assert torch.equal(tensor_of(stored, ticket), torch.from_numpy(image[name]))
+            assert torch.equal(tensor.as_subclass(torch.Tensor), torch.from_numpy(image[name]))
 
 
 @pytest.fixture(scope="module")
