@@ -196,19 +196,20 @@ const SHUFFLES: [[[i8; PIXELS]; 3]; CHANNELS] = {
     shuffles
 };
 
-// The first `lanes` bytes; eight or more as two overlapping halves.
+// The first `lanes` bytes; eight or more as two overlapping halves, which do not go through memory.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn store_some(values: __m128i, target: *mut u8, lanes: usize) {
-    let mut bytes = [0; PIXELS];
-    // SAFETY: an array of 16 bytes, and the caller's target, which holds `lanes`.
+    let halves =
+        [_mm_cvtsi128_si64(values), _mm_extract_epi64::<1>(values)].map(|half| u128::from(half as u64));
+    let bytes = halves[0] | halves[1] << 64;
+    // SAFETY: the caller's target holds `lanes` bytes, and they are no more than 16.
     unsafe {
-        _mm_storeu_si128(bytes.as_mut_ptr().cast(), values);
         if lanes >= 8 {
-            target.copy_from_nonoverlapping(bytes.as_ptr(), 8);
-            target.add(lanes - 8).copy_from_nonoverlapping(bytes.as_ptr().add(lanes - 8), 8);
+            target.cast::<u64>().write_unaligned(bytes as u64);
+            target.add(lanes - 8).cast::<u64>().write_unaligned((bytes >> (8 * (lanes - 8))) as u64);
         } else {
-            target.copy_from_nonoverlapping(bytes.as_ptr(), lanes);
+            target.copy_from_nonoverlapping(bytes.to_le_bytes().as_ptr(), lanes);
         }
     }
 }
