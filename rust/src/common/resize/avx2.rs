@@ -16,7 +16,7 @@ mod vertical;
 
 pub use horizontal::horizontal;
 pub use interleave::{deinterleave, interleave};
-pub use vertical::{scratch_bytes, vertical};
+pub use vertical::{SCRATCH_BYTES, vertical};
 
 const VECTOR_BYTES: usize = 32;
 /// Lanes of a column: 16-bit pairs.
@@ -28,13 +28,10 @@ fn check() {
     assert!(is_x86_feature_detected!("avx2"), "the CPU lacks AVX2");
 }
 
-/// Makes a column of 16 pairs.
-///
-/// # Safety
-/// `COLUMN_BYTES` must be writable at `column`.
+/// A column of 16 pairs.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn store_column(pairs: __m256i, column: *mut u8) {
+fn widened(pairs: __m256i) -> [__m256i; 3] {
     const Z: i8 = -1;
     let even = _mm256_setr_epi8(
         0, Z, 1, Z, 4, Z, 5, Z, 8, Z, 9, Z, 12, Z, 13, Z, 0, Z, 1, Z, 4, Z, 5, Z, 8, Z, 9, Z, 12, Z, 13, Z,
@@ -43,11 +40,28 @@ unsafe fn store_column(pairs: __m256i, column: *mut u8) {
         2, Z, 3, Z, 6, Z, 7, Z, 10, Z, 11, Z, 14, Z, 15, Z, 2, Z, 3, Z, 6, Z, 7, Z, 10, Z, 11, Z, 14, Z, 15,
         Z,
     );
+    [_mm256_shuffle_epi8(pairs, even), _mm256_shuffle_epi8(pairs, odd), pairs]
+}
+
+/// # Safety
+/// `COLUMN_BYTES` must be readable at `from`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load_column(from: *const u8) -> [__m256i; 3] {
     // SAFETY: by the caller.
-    unsafe {
-        _mm256_storeu_si256(column.cast(), _mm256_shuffle_epi8(pairs, even));
-        _mm256_storeu_si256(column.add(VECTOR_BYTES).cast(), _mm256_shuffle_epi8(pairs, odd));
-        _mm256_storeu_si256(column.add(2 * VECTOR_BYTES).cast(), pairs);
+    unsafe { [load(from), load(from.add(VECTOR_BYTES)), load(from.add(2 * VECTOR_BYTES))] }
+}
+
+/// Makes a column of 16 pairs.
+///
+/// # Safety
+/// `COLUMN_BYTES` must be writable at `column`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn store_column(pairs: __m256i, column: *mut u8) {
+    for (index, vector) in widened(pairs).into_iter().enumerate() {
+        // SAFETY: by the caller.
+        unsafe { _mm256_storeu_si256(column.add(index * VECTOR_BYTES).cast(), vector) };
     }
 }
 
@@ -62,11 +76,7 @@ unsafe fn weighted<const COLUMNS: usize>(
     stride: usize,
     lanes: &[[i32; 2]],
 ) -> [__m256i; COLUMNS] {
-    let mut sums = Sums {
-        even: [_mm256_setzero_si256(); COLUMNS],
-        odd: [_mm256_setzero_si256(); COLUMNS],
-        high: [_mm256_set1_epi16(1 << (PRECISION_BITS - 1 - 16)); COLUMNS],
-    };
+    let mut sums = Sums::new();
     let Some((first, rest)) = lanes.split_first() else { return sums.words() };
     // SAFETY: by the caller.
     unsafe {
@@ -93,23 +103,35 @@ struct Sums<const COLUMNS: usize> {
 }
 
 impl<const COLUMNS: usize> Sums<COLUMNS> {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn new() -> Self {
+        Self {
+            even: [_mm256_setzero_si256(); COLUMNS],
+            odd: [_mm256_setzero_si256(); COLUMNS],
+            high: [_mm256_set1_epi16(1 << (PRECISION_BITS - 1 - 16)); COLUMNS],
+        }
+    }
+
     /// # Safety
     /// `COLUMNS` columns must be readable at `columns`.
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn add(&mut self, columns: *const u8, lanes: &[i32; 2]) {
-        let (low_weights, high_weights) = (_mm256_set1_epi32(lanes[0]), _mm256_set1_epi32(lanes[1]));
         for column in 0..COLUMNS {
             // SAFETY: by the caller.
-            let [even, odd, pairs] = unsafe {
-                let at = columns.add(column * COLUMN_BYTES);
-                [load(at), load(at.add(VECTOR_BYTES)), load(at.add(2 * VECTOR_BYTES))]
-            };
-            self.even[column] = _mm256_add_epi32(self.even[column], _mm256_madd_epi16(even, low_weights));
-            self.odd[column] = _mm256_add_epi32(self.odd[column], _mm256_madd_epi16(odd, low_weights));
-            self.high[column] =
-                _mm256_add_epi16(self.high[column], _mm256_maddubs_epi16(pairs, high_weights));
+            let samples = unsafe { load_column(columns.add(column * COLUMN_BYTES)) };
+            self.add_column(column, samples, lanes);
         }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn add_column(&mut self, column: usize, [even, odd, pairs]: [__m256i; 3], lanes: &[i32; 2]) {
+        let (low_weights, high_weights) = (_mm256_set1_epi32(lanes[0]), _mm256_set1_epi32(lanes[1]));
+        self.even[column] = _mm256_add_epi32(self.even[column], _mm256_madd_epi16(even, low_weights));
+        self.odd[column] = _mm256_add_epi32(self.odd[column], _mm256_madd_epi16(odd, low_weights));
+        self.high[column] = _mm256_add_epi16(self.high[column], _mm256_maddubs_epi16(pairs, high_weights));
     }
 
     // Only the upper halves of the low sums still count: those of even lanes come down beside those of odd ones.

@@ -112,9 +112,11 @@ impl Passes {
         let stride =
             group_rows * (strip_pixels.min(out_pixels) * self.channels + 32).next_multiple_of(STRIP_ALIGN);
         // The passes take turns, and share the memory.
-        let scratch_bytes = self.horizontal.as_ref().map_or(0, |weights| weights.scratch_bytes()).max(
-            self.vertical.as_ref().map_or(0, |weights| kernels::vertical_scratch_bytes(self.level, weights)),
-        );
+        let scratch_bytes = self
+            .horizontal
+            .as_ref()
+            .map_or(0, |weights| weights.scratch_bytes())
+            .max(self.vertical.as_ref().map_or(0, |_| kernels::vertical_scratch_bytes(self.level)));
         let ring_bytes = stride * capacity;
         let (rings, step_bytes) = target.bands.map_or((1, 0), |_| (strips, step_rows * out_row_bytes));
         let mut memory = Buffer::take(rings * ring_bytes + scratch_bytes + step_bytes)?;

@@ -4,19 +4,15 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::kernels::{CHUNK_ROWS, Outputs, Ring};
+use super::super::kernels::{Outputs, Ring};
 use super::super::windows::Windows;
-use super::{COLUMN_BYTES, LANES, VECTOR_BYTES, check, load, store_column, weighted};
+use super::{COLUMN_BYTES, LANES, Sums, VECTOR_BYTES, check, load, store_column, weighted, widened};
 
 /// What the columns of a block may take, so that they stay in the L1 cache.
 const BLOCK_BYTES: usize = 24 << 10;
 
 /// Bytes of scratch memory that [`vertical`] needs.
-pub fn scratch_bytes(table: &Windows) -> usize {
-    // What any one call finds in the ring: a window, and a chunk that has completed it.
-    let most_groups = table.most_groups() + CHUNK_ROWS / table.group_len();
-    BLOCK_BYTES.max(2 * most_groups * COLUMN_BYTES)
-}
+pub const SCRATCH_BYTES: usize = BLOCK_BYTES;
 
 /// Resamples along y: output rows `rows` from the pairs of rows in the ring.
 pub fn vertical(table: &Windows, rows: Range<usize>, ring: &Ring, scratch: &mut [u8], out: &mut Outputs) {
@@ -27,7 +23,16 @@ pub fn vertical(table: &Windows, rows: Range<usize>, ring: &Ring, scratch: &mut 
     let pairs = &ring.groups[(first - ring.first) * ring.stride..(end - ring.first) * ring.stride];
     assert!(columns * VECTOR_BYTES <= ring.stride && pairs.len() == (end - first) * ring.stride);
     // An even number, for two columns fill a vector of output.
-    let block_columns = ((BLOCK_BYTES / ((end - first) * COLUMN_BYTES)) & !1).clamp(2, columns);
+    let block_columns = ((BLOCK_BYTES / ((end - first) * COLUMN_BYTES)) & !1).min(columns);
+    if block_columns == 0 {
+        // So many rows make few: widening them once would save little, and take much memory.
+        for (index, window) in windows.iter().enumerate() {
+            let pairs = &pairs[(window.first() - first) * ring.stride..][..window.groups() * ring.stride];
+            // SAFETY: AVX2 was checked, and `pairs` holds all columns for each group.
+            unsafe { direct_row(window.lanes(weights), pairs, ring.stride, out.row(index)) };
+        }
+        return;
+    }
     assert!(scratch.len() >= (end - first) * block_columns * COLUMN_BYTES);
     let stride = block_columns * COLUMN_BYTES;
     for block in (0..columns).step_by(block_columns) {
@@ -84,16 +89,40 @@ unsafe fn row(lanes: &[[i32; 2]], columns: &[u8], stride: usize, out: &mut [u8])
 unsafe fn row_of(lanes: &[[i32; 2]], columns: &[u8], stride: usize, out: &mut [u8]) {
     for (index, out) in out.chunks_mut(VECTOR_BYTES).enumerate() {
         // SAFETY: by the caller.
-        let [a, b] = unsafe { weighted::<2>(columns.as_ptr().add(index * 2 * COLUMN_BYTES), stride, lanes) };
-        let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(a, b));
-        if out.len() == VECTOR_BYTES {
-            // SAFETY: `out` has 32 bytes.
-            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), bytes) };
-        } else {
-            let mut last = [0_u8; VECTOR_BYTES];
-            // SAFETY: the array has 32 bytes.
-            unsafe { _mm256_storeu_si256(last.as_mut_ptr().cast(), bytes) };
-            out.copy_from_slice(&last[..out.len()]);
+        let words = unsafe { weighted::<2>(columns.as_ptr().add(index * 2 * COLUMN_BYTES), stride, lanes) };
+        store(words, out);
+    }
+}
+
+/// # Safety
+/// `pairs` must hold `lanes.len()` groups, `stride` bytes apart, of as many pairs as whole vectors of `out` take.
+#[target_feature(enable = "avx2")]
+unsafe fn direct_row(lanes: &[[i32; 2]], pairs: &[u8], stride: usize, out: &mut [u8]) {
+    for (index, out) in out.chunks_mut(VECTOR_BYTES).enumerate() {
+        let mut sums = Sums::<2>::new();
+        for (group, lanes) in lanes.iter().enumerate() {
+            for column in 0..2 {
+                let at = group * stride + (2 * index + column) * VECTOR_BYTES;
+                // SAFETY: by the caller.
+                let pairs = unsafe { load(pairs.as_ptr().add(at)) };
+                sums.add_column(column, widened(pairs), lanes);
+            }
         }
+        store(sums.words(), out);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store([a, b]: [__m256i; 2], out: &mut [u8]) {
+    let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(a, b));
+    if out.len() == VECTOR_BYTES {
+        // SAFETY: `out` has 32 bytes.
+        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), bytes) };
+    } else {
+        let mut last = [0_u8; VECTOR_BYTES];
+        // SAFETY: the array has 32 bytes.
+        unsafe { _mm256_storeu_si256(last.as_mut_ptr().cast(), bytes) };
+        out.copy_from_slice(&last[..out.len()]);
     }
 }
