@@ -7,12 +7,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["ByteCache"]
+__all__ = ["ENTRY_OVERHEAD_BYTES", "ByteCache"]
 
 V = TypeVar("V")
 
-# Key, dict slot, entry and the facts of a result: measured at under a kilobyte.
-_ENTRY_OVERHEAD_BYTES = 1024
+ENTRY_OVERHEAD_BYTES = 1024
+"""Key, dict slot, entry and the facts of a result: measured at under a kilobyte."""
 
 
 class ByteCache(Generic[V]):
@@ -45,7 +45,7 @@ class ByteCache(Generic[V]):
 
     def put(self, digest: bytes, value: V, size_bytes: int) -> bool:
         """Adds a value and evicts others to make room; False if it is larger than the whole cache."""
-        size_bytes += _ENTRY_OVERHEAD_BYTES
+        size_bytes += ENTRY_OVERHEAD_BYTES
         if size_bytes > self.capacity_bytes:
             return False
         evicted: list[V] = []

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..cache import ByteCache
+from ..cache import ENTRY_OVERHEAD_BYTES, ByteCache
 from ..results.stored import StoredResult
 
 __all__ = ["ResultCache"]
@@ -57,6 +57,7 @@ class ResultCache:
             next(self._keys).to_bytes(8, "big"), {result.facts.digest: result for result in results}
         )
         size_bytes = max(results[0].at[0].nbytes, sum(result.facts.nbytes for result in results))
+        size_bytes += ENTRY_OVERHEAD_BYTES * (len(results) - 1)
         with self._lock:
             self._index.update(dict.fromkeys(shelf.results, shelf.key))
         if not self._shelves.put(shelf.key, shelf, size_bytes):

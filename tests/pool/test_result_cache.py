@@ -72,3 +72,12 @@ def test_an_object_larger_than_the_cache_is_not_kept() -> None:
     cache = ResultCache(150_000)
     cache.put(_object(account, 1, 2))
     assert cache.get(_digest(1)) is None and account.bytes == 0 and cache.counters()["images"] == 0
+
+
+def test_many_small_results_in_one_object_are_counted_with_what_is_known_of_them() -> None:
+    """Each has a digest, facts and a place in the index, whatever its pixels take."""
+    account = _Account()
+    cache = ResultCache(200_000)
+    for first in range(0, 16_000, 16):
+        cache.put(_object(account, *range(first, first + 16), nbytes=6))
+    assert 150 < cache.counters()["images"] <= 200
