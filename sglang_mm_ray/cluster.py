@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
 import re
 import socket
-from collections.abc import Iterator
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import ray
@@ -30,6 +32,7 @@ __all__ = [
     "join_ray",
     "kill_pool",
     "live_nodes",
+    "off_loop",
     "pool_names",
     "ray_nodes",
     "read_note",
@@ -42,6 +45,8 @@ __all__ = [
     "worker_names",
     "write_note",
 ]
+
+T = TypeVar("T")
 
 NAMESPACE = "sglang_mm_ray"
 """Ray namespace of all pools, whatever namespace their callers are in."""
@@ -162,6 +167,16 @@ def _copies_past_the_cache() -> Iterator[None]:
         yield
     finally:
         del os.environ[_TUNABLES]
+
+
+async def off_loop(call: Callable[[], T]) -> T:
+    """Awaits a blocking call on another thread; cancelled once the interpreter, which then has none, ends."""
+    try:
+        return await asyncio.to_thread(call)
+    except RuntimeError:
+        if threading.main_thread().is_alive():
+            raise
+        raise asyncio.CancelledError from None
 
 
 def actor_class(cls: type, **options: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ray.exceptions import RayActorError, RayError
 
-from ..cluster import alive_nodes, find_controller
+from ..cluster import alive_nodes, find_controller, off_loop
 from ..config import PoolConfig
 from ..errors import DeadlineExceeded, PoolClosed, PoolNotFound, PoolOverloaded, PreprocessError
 from ..messages import Membership
@@ -109,7 +109,7 @@ class Router:
             except (RayActorError, asyncio.TimeoutError, TimeoutError):
                 # It restarts, or was replaced; workers go on without it, and so do we.
                 await asyncio.sleep(_TICK_S)
-                await asyncio.to_thread(self._find_again)
+                await off_loop(self._find_again)
                 continue
             except RayError as error:
                 logger.warning("membership: %s", str(error).splitlines()[0])
@@ -140,7 +140,7 @@ class Router:
             self._dispatcher.tick(self._last_error, closed)
             self._report()
             if tick % _TICKS_PER_NODE_CHECK == 0:
-                alive = await asyncio.to_thread(_alive_nodes_or_none)
+                alive = await off_loop(_alive_nodes_or_none)
                 if alive is not None:
                     if nodes - alive:
                         self._dispatcher.forget_results(alive)
