@@ -19,7 +19,7 @@ const SMALLEST_HASH_BESIDE_BYTES: usize = 64 << 10;
 // float32 in RGB, twice (a temporal patch of 2), is the most that a pixel becomes.
 const MOST_OUTPUT_BYTES_PER_PIXEL: u64 = 24;
 
-/// Seconds spent in each stage.
+/// Seconds spent in each stage. Where stages take turns by bands, each has the sum of its turns.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StageTimes {
     /// SHA-256 of the encoded bytes; beside the decoding if a thread is idle.
@@ -28,7 +28,7 @@ pub struct StageTimes {
     pub decode_s: f64,
     /// Resizing.
     pub resize_s: f64,
-    /// Normalising and cutting into patches.
+    /// Normalising and cutting into patches; beside the decoding if a thread is idle.
     pub patchify_s: f64,
 }
 
