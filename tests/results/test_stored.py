@@ -148,3 +148,28 @@ def test_a_view_keeps_the_object_counted_that_it_looks_into(store: Store) -> Non
     del other
     gc.collect()
     assert account.size_bytes == 0
+
+
+def test_images_of_several_tensors_share_an_object_beside_a_failure(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place of an image that failed holds None; the others keep theirs."""
+    tensors = (("patches", "bfloat16", SHAPE), ("mask", "int64", (4,)))
+    values = [(np.full(SHAPE, n, np.uint16), np.full(4, -n, np.int64)) for n in range(3)]
+    store.objects["ref"] = (values[0], None, values[2])
+    monkeypatch.setattr(ray, "get", lambda ref, timeout: store.objects[ref])
+    shared = StoredObject("ref", "here")
+    for place in (0, 2):
+        facts = ImageFacts(
+            bytes([place] * 32), place, 2, 2, (1, 1, 2), 2, tensors, 48 + 32, "png", {}, "computed"
+        )
+        made = ProcessedImage(
+            StoredResult(facts, shared, place), ("toy", "{}"), origin="computed", times_s={}
+        )
+        for image in (made, pickle.loads(pickle.dumps(made))):
+            for _ in ("shared", "on its own"):
+                np.testing.assert_array_equal(image.array(), values[place][0])
+                np.testing.assert_array_equal(image.array("mask"), values[place][1])
+                assert [array.shape for array in image.tensors().values()] == [SHAPE, (4,)]
+                own = store.objects[image.feature]
+                assert isinstance(own, tuple) and image.stored.at[1] is None
