@@ -83,7 +83,8 @@ def test_the_benchmark_runs_under_ray_job_submit(head: tuple[str, dict[str, str]
         # The job server comes up some seconds after the head.
         if result.returncode == 0 or "rows" in result.stdout or time.monotonic() > deadline:
             break
-        if "Failed to connect" not in result.stderr + result.stdout:
+        told = result.stderr + result.stdout
+        if "Failed to connect" not in told and "No available agent" not in told:
             break
         time.sleep(1)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
