@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::coefficients::PRECISION_BITS;
-use super::kernels::{Outputs, Ring};
+use super::layout::{Outputs, Ring};
 use super::windows::{Windows, byte_lane, split_8};
 
 mod horizontal;

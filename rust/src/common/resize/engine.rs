@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-use super::kernels::{self, CHUNK_ROWS, Chunk, Horizontal, Outputs, Ring, Rows};
+use super::kernels::{self, Horizontal};
+use super::layout::{CHUNK_ROWS, Chunk, Outputs, Ring, Rows};
 use super::windows::Windows;
 use crate::common::bands::Bands;
 use crate::common::memory::Buffer;

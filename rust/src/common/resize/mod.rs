@@ -9,6 +9,7 @@ mod cache;
 mod coefficients;
 mod engine;
 mod kernels;
+mod layout;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod plan;

@@ -9,7 +9,7 @@ use std::arch::aarch64::*;
 use std::ops::Range;
 
 use super::coefficients::PRECISION_BITS;
-use super::kernels::{CHUNK_QUADS, Chunk, Rows};
+use super::layout::{CHUNK_QUADS, Chunk, Rows};
 use super::windows::{Window, Windows};
 
 mod horizontal;

@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::kernels::{CHUNK_ROWS, Chunk, Rows};
+use super::super::layout::{CHUNK_ROWS, Chunk, Rows};
 use super::super::tiles::Tiles;
 use super::transpose::{transpose, transpose_lanes};
 use super::{COLUMN_BYTES, check, weighted};

@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::kernels::{CHUNK_ROWS, Chunk, Rows};
+use super::super::layout::{CHUNK_ROWS, Chunk, Rows};
 use super::{LANES, VECTOR_BYTES, check, load};
 
 /// Turns a chunk of rows into pairs, for the bytes `values` of each row.

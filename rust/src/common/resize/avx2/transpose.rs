@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::kernels::{CHUNK_ROWS, Rows};
+use super::super::layout::{CHUNK_ROWS, Rows};
 use super::{COLUMN_BYTES, VECTOR_BYTES, store_column};
 
 /// Source pixels of every row of the chunk become columns, one for each pair and channel. Pair `n` begins with pixel

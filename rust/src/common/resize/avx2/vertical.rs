@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::kernels::{Outputs, Ring};
+use super::super::layout::{Outputs, Ring};
 use super::super::windows::Windows;
 use super::{COLUMN_BYTES, LANES, Sums, VECTOR_BYTES, check, load, store_column, weighted, widened};
 

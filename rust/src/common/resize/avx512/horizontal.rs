@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::super::coefficients::Coefficients;
-use super::super::kernels::{CHUNK_QUADS, Chunk, Rows};
+use super::super::layout::{CHUNK_QUADS, Chunk, Rows};
 use super::{VECTOR_BYTES, check, combine_all, narrow_lanes, planes, weighted_few};
 
 /// Output values of a block: the 32-bit lanes of a vector.

@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::kernels::{CHUNK_QUADS, Chunk, Rows};
+use super::super::layout::{CHUNK_QUADS, Chunk, Rows};
 use super::{VECTOR_BYTES, check, mask, store};
 
 /// Turns a chunk of rows into quads, for the bytes `values` of each row.

@@ -4,7 +4,7 @@
 use std::arch::aarch64::*;
 use std::ops::Range;
 
-use super::super::kernels::{CHUNK_QUADS, Chunk, Rows};
+use super::super::layout::{CHUNK_QUADS, Chunk, Rows};
 use super::super::tiles::Tiles;
 use super::{COLUMN_BYTES, VECTOR_BYTES, load, weighted};
 
