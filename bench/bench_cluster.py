@@ -276,22 +276,28 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         figures = [
             f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}"
             for name, value in row.items()
-            if name != "contender"
+            if name not in ("mode", "contender")
         ]
-        print(f"{row['contender']:18} " + ", ".join(figures))
+        print(f"{row['mode']:11}{row['contender']:18} " + ", ".join(figures))
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Images/s, or milliseconds, as bars."""
+    """A panel for each mode: images/s, or milliseconds, as bars."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure_name = "images_per_s" if "images_per_s" in rows[0] else "p50_ms"
-    figure, axes = pyplot.subplots(figsize=(8, 0.6 * len(rows) + 1.5), layout="constrained")
-    axes.barh([row["contender"] for row in rows][::-1], [row[figure_name] for row in rows][::-1])
-    axes.set_xlabel(figure_name.replace("_per_", "/").replace("_", " "))
+    panels: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        figure_name = "images_per_s" if "images_per_s" in row else "p50_ms"
+        panels.setdefault((row["mode"], figure_name), []).append(row)
+    figure, axes = pyplot.subplots(
+        len(panels), figsize=(8, 0.5 * len(rows) + len(panels)), squeeze=False, layout="constrained"
+    )
+    for axis, ((mode, figure_name), entries) in zip(axes.flat, panels.items(), strict=True):
+        axis.barh([row["contender"] for row in entries][::-1], [row[figure_name] for row in entries][::-1])
+        axis.set_title(f"{mode}, {figure_name.replace('_per_', '/').replace('_', ' ')}", fontsize=9)
     figure.savefig(path, dpi=150)
 
 
@@ -314,14 +320,12 @@ def main() -> int:
     for mode in modes if options.mode == "all" else (options.mode,):
         run: Callable[[], list[dict[str, Any]]] = getattr(bench, mode)
         rows += [{"mode": mode, **row} for row in run()]
-    if options.plot:
-        plot(rows, options.plot)
     if options.json:
         print(json.dumps(rows, indent=2))
     else:
-        for row in rows:
-            row.pop("mode") if options.mode != "all" else None
         print_table(rows)
+    if options.plot:
+        plot(rows, options.plot)
     return 0
 
 

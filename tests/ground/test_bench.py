@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +44,18 @@ def test_decoding_benchmark_finds_no_difference() -> None:
     assert found["exact"] is True
     assert {"pillow", "core"} <= set(found["rows"][0]["ms"])
     assert len(found["rows"]) >= 25
+
+
+def test_rows_of_all_modes_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(tree.ROOT / "bench"))
+    import bench_cluster
+
+    rows = [
+        {"mode": "published", "contender": "pool", "images_per_s": 2.0},
+        {"mode": "published", "contender": "core", "images_per_s": 3.0},
+        {"mode": "latency", "contender": "pool, idle", "p50_ms": 4.0},
+    ]
+    picture = tmp_path / "rows.png"
+    bench_cluster.plot(rows, picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
