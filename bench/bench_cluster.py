@@ -30,6 +30,7 @@ from bench_parity import encode, synthetic_photo
 from cluster_contenders import (
     Contender,
     actor_pool_contender,
+    bare_call,
     core_contender,
     pool_contender,
     put_seconds,
@@ -189,15 +190,22 @@ class Bench:
             return take_turns({"one request": pool_contender(pool)}, files, pieces=1)
 
     def latency(self) -> list[dict[str, Any]]:
-        """A single 1920x1080 image through the pool and in the process, and beside a request of 512."""
+        """A single 1920x1080 image through the pool and in the process, and beside a request of 512.
+
+        "Ray alone" is an actor call with the same bytes in and out that computes nothing.
+        """
         repeats = self.options.images or 60
         files = distinct_photos(2 * repeats + 2, 1920, 1080, seed=6)
         load = distinct_photos(512, 512, 512, seed=7)
         core = core_contender("bf16")
         with self.pool(router_cache_bytes=0) as pool:
+            (image,) = pool.preprocess(files[-1:])
+            ray_alone = bare_call(image.nbytes)
+            del image
+            ray_alone(files[-1])
 
-            async def alone() -> tuple[list[float], list[float]]:
-                through, inside = [], []
+            async def alone() -> tuple[list[float], list[float], list[float]]:
+                through, inside, bare = [], [], []
                 for data in files[:repeats]:
                     started = time.perf_counter()
                     (image,) = await pool.preprocess_async([data])
@@ -207,7 +215,10 @@ class Bench:
                     started = time.perf_counter()
                     list(core([data]))
                     inside.append(time.perf_counter() - started)
-                return through, inside
+                    started = time.perf_counter()
+                    ray_alone(data)
+                    bare.append(time.perf_counter() - started)
+                return through, inside, bare
 
             async def beside() -> list[float]:
                 async def consume() -> None:
@@ -230,7 +241,7 @@ class Bench:
                 await busy
                 return times
 
-            through, inside = asyncio.run(alone())
+            through, inside, bare = asyncio.run(alone())
             under_load = asyncio.run(beside())
 
         def row(name: str, times: list[float]) -> dict[str, Any]:
@@ -238,6 +249,7 @@ class Bench:
             return {"contender": name, "images": len(times), "p50_ms": p50, "p90_ms": p90, "p99_ms": p99}
 
         rows = [row("core, idle", inside), row("pool, idle", through), row("pool, beside 512", under_load)]
+        rows.append(row("Ray alone", bare))
         rows[1]["over_core_ms"] = float(np.median(np.subtract(through, inside))) * 1e3
         rows[2]["over_idle"] = rows[2]["p50_ms"] / rows[1]["p50_ms"]
         return rows
@@ -248,7 +260,9 @@ class Bench:
         with self.pool(router_cache_bytes=0) as pool:
             (image,) = pool.preprocess([data])
             size_bytes = image.nbytes
-            times, origins = [], set()
+            ray_alone = bare_call(size_bytes)
+            ray_alone(data)
+            times, bare, origins = [], [], set()
             for _ in range(self.options.images or 40):
                 del image
                 time.sleep(0.02)
@@ -256,6 +270,9 @@ class Bench:
                 (image,) = pool.preprocess([data])
                 times.append(time.perf_counter() - started)
                 origins.add(image.origin)
+                started = time.perf_counter()
+                ray_alone(data)
+                bare.append(time.perf_counter() - started)
             put_s = put_seconds(size_bytes)
         hit_s = float(np.median(times))
         return [
@@ -265,6 +282,7 @@ class Bench:
                 "p50_ms": hit_s * 1e3,
                 "put_ms": put_s * 1e3,
                 "over_put": hit_s / put_s,
+                "ray_alone_ms": float(np.median(bare)) * 1e3,
                 "origins": ",".join(sorted(origins)),
             }
         ]

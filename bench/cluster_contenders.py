@@ -105,6 +105,27 @@ def actor_pool_contender(kind: str, actors: int, peer: Path | None) -> Contender
     return run
 
 
+@ray.remote(num_cpus=0)
+class _Echo:
+    """Answers at once with as many bytes as a result has: what Ray itself takes for such a call."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._answer = np.ones(size_bytes, np.uint8)
+
+    def call(self, _data: bytes) -> NDArray[np.uint8]:
+        return self._answer
+
+
+def bare_call(size_bytes: int) -> Callable[[bytes], None]:
+    """A call that sends a file to an actor and reads `size_bytes` of answer, and computes nothing."""
+    actor = _Echo.remote(size_bytes)
+
+    def call(data: bytes) -> None:
+        ray.get(actor.call.remote(data))
+
+    return call
+
+
 def put_seconds(size_bytes: int, repeats: int = 20) -> float:
     """Seconds of a `ray.put` of so many bytes, the median of several into memory that was touched before."""
     import time
