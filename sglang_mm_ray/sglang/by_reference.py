@@ -13,6 +13,7 @@ tensor holds the reference for as long as it lives, and no longer.
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections import OrderedDict
@@ -55,33 +56,39 @@ class Ledger:
     def __init__(self, clock: Any = time.monotonic) -> None:
         self._clock = clock
         self._held: OrderedDict[str, tuple[Any, int, float]] = OrderedDict()
+        # A desk answers several readers at once, and of two who take the same feature none may find it gone.
+        self._taking = threading.RLock()
 
     def hold(self, feature_id: str, value: Any, readers: int, lease_s: float) -> None:
         """Keeps `value` until `readers` have taken it, or for `lease_s`."""
-        self.expire()
-        self._held[feature_id] = (value, readers, self._clock() + lease_s)
+        with self._taking:
+            self.expire()
+            self._held[feature_id] = (value, readers, self._clock() + lease_s)
 
     def take(self, feature_id: str) -> Any | None:
         """The value for one more reader, or None if it is gone."""
-        self.expire()
-        entry = self._held.pop(feature_id, None)
-        if entry is None:
-            return None
-        value, readers, deadline = entry
-        if readers > 1:
-            self._held[feature_id] = (value, readers - 1, deadline)
-        return value
+        with self._taking:
+            self.expire()
+            entry = self._held.pop(feature_id, None)
+            if entry is None:
+                return None
+            value, readers, deadline = entry
+            if readers > 1:
+                self._held[feature_id] = (value, readers - 1, deadline)
+            return value
 
     def drop(self, feature_ids: Sequence[str]) -> None:
         """Lets go at once: the request was cancelled."""
-        for feature_id in feature_ids:
-            self._held.pop(feature_id, None)
+        with self._taking:
+            for feature_id in feature_ids:
+                self._held.pop(feature_id, None)
 
     def expire(self) -> int:
         """Lets go of what nobody fetched in time; how many that were."""
         now = self._clock()
-        late = [feature_id for feature_id, (_, _, deadline) in self._held.items() if deadline <= now]
-        self.drop(late)
+        with self._taking:
+            late = [feature_id for feature_id, (_, _, deadline) in self._held.items() if deadline <= now]
+            self.drop(late)
         return len(late)
 
     def __len__(self) -> int:

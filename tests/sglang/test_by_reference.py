@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import time
+from collections import OrderedDict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -132,6 +135,24 @@ class _Scheduler:
 
     def finish(self) -> None:
         self._kept.clear()
+
+
+class _SlowlyTaken(OrderedDict[str, Any]):
+    """Gives the other readers time while one of them has an entry in hand."""
+
+    def pop(self, *args: Any) -> Any:
+        entry = super().pop(*args)
+        time.sleep(0.02)
+        return entry
+
+
+def test_readers_that_take_at_the_same_time_all_get_it() -> None:
+    ledger = Ledger()
+    ledger._held = _SlowlyTaken()
+    ledger.hold("a", "value", readers=8, lease_s=60)
+    with ThreadPoolExecutor(8) as readers:
+        assert list(readers.map(ledger.take, ["a"] * 8)) == ["value"] * 8
+    assert ledger.take("a") is None
 
 
 def _sender(readers: int) -> tuple[FeatureSender, Any, np.ndarray]:
