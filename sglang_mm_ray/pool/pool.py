@@ -192,7 +192,7 @@ class PreprocessPool:
         """Preprocesses all sources, side by side on all workers; returns `ProcessedImage`s in input order.
 
         Args:
-            sources: What `sources.classify` accepts.
+            sources: What `source.classify` accepts.
             timeout_s: For the whole request.
             on_error: `raise` raises the first error (by index) after all images are settled; `return` puts
                 each error in its image's place.

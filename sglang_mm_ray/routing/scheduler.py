@@ -1,6 +1,6 @@
 """What is sent where and when: queues, windows, work stealing, and what follows from a worker's death.
 
-Pure policy over `routing` and `batching`; the router feeds it events and carries out the batches that it
+Pure policy over `placement` and `batching`; the router feeds it events and carries out the batches that it
 returns, and so does the simulation. Not thread-safe: one loop owns it.
 """
 
@@ -26,7 +26,7 @@ class Flight:
     """One image under way, however many requests wait for it."""
 
     key: int
-    """Where it belongs; see `routing.route_key`."""
+    """Where it belongs; see `placement.route_key`."""
     request_id: int
     cost: Cost
     payload: Any

@@ -71,7 +71,7 @@ class Processor:
     def start_fetch(
         self, source: Source, done: Callable[[Resolved | PreprocessError], None]
     ) -> Callable[[], object]:
-        """As `resolve` for a URL, without blocking; see `sources.start_fetch`."""
+        """As `resolve` for a URL, without blocking; see `source.start_fetch`."""
         return start_fetch(source, self._policy, done)
 
     def process(self, resolved: Resolved) -> Outcome:
