@@ -3,7 +3,7 @@
 //! A byte in a channel has 256 values, so whether some steps give the table bit for bit can be tried out when a
 //! processor is built. Steps that do are used by the kernels; where none do, the table itself is.
 
-use super::normalize::{CHANNELS, Normaliser};
+use super::layout::CHANNELS;
 use super::parameters::{Backend, QwenVlParameters};
 
 /// Constants of each channel.
@@ -53,18 +53,21 @@ pub fn nearest_bf16(value: f32) -> u16 {
 }
 
 impl Arithmetic {
-    /// What of it gives `table` in every value.
-    pub fn proved(parameters: &QwenVlParameters, table: &Normaliser) -> Self {
+    /// What of it gives the tables in every value.
+    pub fn proved(
+        parameters: &QwenVlParameters,
+        float: &[[f32; 256]; CHANNELS],
+        bf16: &[[u16; 256]; CHANNELS],
+    ) -> Self {
         let steps = Steps::of(parameters);
         let line = Line::of(parameters);
         let every = |holds: &dyn Fn(usize, usize) -> bool| {
             (0..CHANNELS).all(|channel| (0..256).all(|byte| holds(channel, byte)))
         };
-        let steps_hold =
-            every(&|c, byte| steps.value(c, byte as f32).to_bits() == table.float[c][byte].to_bits());
-        let line_holds = every(&|c, byte| nearest_bf16(line.value(c, byte as f32)) == table.bf16[c][byte]);
+        let steps_hold = every(&|c, byte| steps.value(c, byte as f32).to_bits() == float[c][byte].to_bits());
+        let line_holds = every(&|c, byte| nearest_bf16(line.value(c, byte as f32)) == bf16[c][byte]);
         let bf16_steps_hold =
-            !line_holds && every(&|c, byte| nearest_bf16(steps.value(c, byte as f32)) == table.bf16[c][byte]);
+            !line_holds && every(&|c, byte| nearest_bf16(steps.value(c, byte as f32)) == bf16[c][byte]);
         Self {
             steps: steps_hold.then_some(steps),
             bf16_line: line_holds.then_some(line),
@@ -126,10 +129,11 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
+    use super::super::normalize::Normaliser;
     use super::*;
 
     fn of(parameters: &QwenVlParameters) -> Arithmetic {
-        Arithmetic::proved(parameters, &Normaliser::new(parameters))
+        Normaliser::new(parameters).arithmetic
     }
 
     #[test]

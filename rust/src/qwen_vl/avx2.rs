@@ -4,9 +4,9 @@
 use std::arch::x86_64::*;
 
 use super::arithmetic::{Line, Steps};
-use super::lines::{Kernel, LINE_BYTES, lanes};
-use super::normalize::CHANNELS;
-use super::patchify::{AHEAD_BYTES, Element, Layout};
+use super::layout::{CHANNELS, Layout};
+use super::lines::{AHEAD_BYTES, Kernel, LINE_BYTES, lanes};
+use super::normalize::Element;
 use crate::common::simd::Level;
 
 // Pixels of a row that three loads and three byte shuffles take apart.

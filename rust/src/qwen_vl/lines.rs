@@ -5,9 +5,12 @@
 //! an aligned line, whatever the sides of a patch: such a store can go past the cache, and its memory need not be
 //! read first. One patch is gathered ahead, so that no load waits for the stores of its own patch.
 
-use super::normalize::CHANNELS;
-use super::patchify::{Element, Layout};
+use super::layout::{CHANNELS, Layout};
+use super::normalize::Element;
 
+/// The rows of a patch are too far apart for the CPU to foresee, so the kernels ask for what lies this far on.
+#[cfg(target_arch = "x86_64")]
+pub const AHEAD_BYTES: usize = 256;
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 // Room for what the patch before has left over, which is less than a line of the shortest values.

@@ -11,6 +11,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub mod checkpoint;
+pub mod layout;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lines;
 pub mod mrope;
@@ -32,8 +33,8 @@ use crate::pipeline::StageTimes;
 use crate::registry::{ImageProcessor, ImageProcessorSpec, Plan};
 use crate::stages::{Resizing, resize_and_finish};
 use crate::tensor::{Tensor, TensorSpec, Transport};
-use normalize::{CHANNELS, Normaliser};
-use patchify::Layout;
+use layout::{CHANNELS, Layout};
+use normalize::Normaliser;
 
 pub use parameters::{Backend, PixelBudget, QwenVlParameters};
 

@@ -4,9 +4,9 @@
 use std::arch::aarch64::*;
 
 use super::arithmetic::{Line, Steps};
+use super::layout::{CHANNELS, Layout};
 use super::lines::{Kernel, lanes};
-use super::normalize::CHANNELS;
-use super::patchify::{Element, Layout};
+use super::normalize::Element;
 use crate::common::simd::Level;
 
 // Pixels of a row that one load takes apart, and values of a block.

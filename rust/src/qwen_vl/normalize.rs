@@ -5,11 +5,9 @@
 //! computed step by step as the backend does and is what every kernel is held to.
 
 use super::arithmetic::Arithmetic;
+use super::layout::CHANNELS;
 use super::parameters::{Backend, QwenVlParameters};
 use crate::common::bf16::f32_to_bf16;
-
-/// Channels of a picture.
-pub const CHANNELS: usize = 3;
 
 /// Normalised value of every byte in every channel.
 #[derive(Debug)]
@@ -32,9 +30,30 @@ impl Normaliser {
             })
         });
         let bf16 = float.map(|channel| channel.map(f32_to_bf16));
-        let mut normaliser = Self { float, bf16, arithmetic: Arithmetic::default() };
-        normaliser.arithmetic = Arithmetic::proved(parameters, &normaliser);
-        normaliser
+        let arithmetic = Arithmetic::proved(parameters, &float, &bf16);
+        Self { float, bf16, arithmetic }
+    }
+}
+
+/// What a value is stored as.
+pub trait Element: Copy + Send + Sync + bytemuck::Pod {
+    /// Whether it is the bits of a bfloat16, not an `f32`.
+    const IS_BF16: bool;
+    /// The values of every byte.
+    fn table(normaliser: &Normaliser) -> &[[Self; 256]; CHANNELS];
+}
+
+impl Element for f32 {
+    const IS_BF16: bool = false;
+    fn table(normaliser: &Normaliser) -> &[[Self; 256]; CHANNELS] {
+        &normaliser.float
+    }
+}
+
+impl Element for u16 {
+    const IS_BF16: bool = true;
+    fn table(normaliser: &Normaliser) -> &[[Self; 256]; CHANNELS] {
+        &normaliser.bf16
     }
 }
 

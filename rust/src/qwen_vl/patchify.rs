@@ -6,7 +6,8 @@
 use rayon::prelude::*;
 
 use super::arithmetic::Arithmetic;
-use super::normalize::{CHANNELS, Normaliser};
+use super::layout::{CHANNELS, Layout};
+use super::normalize::{Element, Normaliser};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2::Avx2, avx512::Avx512, lines};
 #[cfg(target_arch = "aarch64")]
@@ -15,103 +16,10 @@ use crate::common::simd::{self, Level};
 use crate::error::{CoreError, Result};
 use crate::tensor::Transport;
 
-/// The rows of a patch are too far apart for the CPU to foresee, so the kernels ask for what lies this far on.
-pub const AHEAD_BYTES: usize = 256;
 // Larger outputs leave the L2 cache before anyone reads them, so they need not go through it.
 const STREAM_BYTES: usize = 1 << 20;
 // A picture is split over threads only if each gets this much to write.
 const PART_BYTES: usize = 1 << 20;
-
-/// What a value is stored as.
-pub trait Element: Copy + Send + Sync + bytemuck::Pod {
-    /// Whether it is the bits of a bfloat16, not an `f32`.
-    const IS_BF16: bool;
-    /// The values of every byte.
-    fn table(normaliser: &Normaliser) -> &[[Self; 256]; CHANNELS];
-}
-
-impl Element for f32 {
-    const IS_BF16: bool = false;
-    fn table(normaliser: &Normaliser) -> &[[Self; 256]; CHANNELS] {
-        &normaliser.float
-    }
-}
-
-impl Element for u16 {
-    const IS_BF16: bool = true;
-    fn table(normaliser: &Normaliser) -> &[[Self; 256]; CHANNELS] {
-        &normaliser.bf16
-    }
-}
-
-/// How a resized picture is cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
-    /// Width in pixels, a multiple of `patch_px * merge`.
-    pub width: usize,
-    /// Height in pixels, a multiple of `patch_px * merge`.
-    pub height: usize,
-    /// Side of a patch, in pixels.
-    pub patch_px: usize,
-    /// Patches that merge into a token, along each side.
-    pub merge: usize,
-    /// Copies along time.
-    pub copies: usize,
-}
-
-impl Layout {
-    /// Refuses sides that are no whole tokens.
-    ///
-    /// # Errors
-    /// [`CoreError::InvalidArgument`] that names the sides.
-    pub fn check(&self) -> Result<()> {
-        let Self { width, height, patch_px, merge, .. } = *self;
-        let factor_px = patch_px * merge;
-        if width.is_multiple_of(factor_px) && height.is_multiple_of(factor_px) {
-            return Ok(());
-        }
-        Err(CoreError::argument(format!(
-            "{width} x {height} pixels are no whole number of {factor_px} x {factor_px} tokens; resize first"
-        )))
-    }
-
-    /// Rows of patches.
-    pub fn rows(&self) -> usize {
-        self.height / self.patch_px
-    }
-
-    /// Columns of patches.
-    pub fn columns(&self) -> usize {
-        self.width / self.patch_px
-    }
-
-    /// Values of one patch.
-    pub fn patch_values(&self) -> usize {
-        CHANNELS * self.copies * self.patch_px * self.patch_px
-    }
-
-    /// Values of all patches.
-    pub fn values(&self) -> usize {
-        self.rows() * self.columns() * self.patch_values()
-    }
-
-    /// Rows of tokens: the bands that can be cut side by side.
-    pub fn bands(&self) -> usize {
-        self.rows() / self.merge
-    }
-
-    /// Pixel offset of the upper left corner of each patch of a band, in the order of the output.
-    pub fn corners(&self, band: usize) -> impl Iterator<Item = usize> + use<> {
-        let Self { width, patch_px, merge, .. } = *self;
-        let top = band * merge * patch_px;
-        (0..self.columns() / merge).flat_map(move |token| {
-            (0..merge * merge).map(move |inner| {
-                let (row, column) = (inner / merge, token * merge + inner % merge);
-                (top + row * patch_px) * width + column * patch_px
-            })
-        })
-    }
-}
 
 /// Writes `[rows * columns, CHANNELS * copies * patch_px * patch_px]` normalised values of `pixels` (HWC) into
 /// `out`, in native byte order. That is all of an output of `all_bytes`, or a band of it.
