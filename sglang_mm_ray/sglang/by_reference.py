@@ -30,6 +30,9 @@ from .tensors import Layout, as_tensor, for_consumer
 __all__ = ["FeatureDesk", "ReferencedTensor", "Ticket", "open_desk"]
 
 _NAMESPACE = "sglang-mm-ray"
+# Ray delivers the calls of two callers in any order, so a reader may reach the desk before the sender does.
+_OVERTAKING_S = 0.5
+_PAUSE_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,7 @@ def fetch(ticket: Ticket) -> ReferencedTensor:
         ray.init(address=ticket.address, namespace=_NAMESPACE, log_to_driver=False)
     try:
         desk = ray.get_actor(ticket.desk, namespace=_NAMESPACE)
-        wrapped = ray.get(desk.take.remote(ticket.feature_id), timeout=ticket.timeout_s)
+        wrapped = _take(desk, ticket)
         if wrapped is None:
             raise ResultLost(
                 f"feature {ticket.feature_id} is no longer held: its lease ended, or more processes read it "
@@ -175,6 +178,17 @@ def fetch(ticket: Ticket) -> ReferencedTensor:
     except (ValueError, ray.exceptions.RayError) as error:
         raise ResultLost(f"feature {ticket.feature_id} cannot be fetched: {type(error).__name__}") from error
     return ReferencedTensor.wrap(tensor_of(value, ticket), ticket, ref)
+
+
+def _take(desk: Any, ticket: Ticket) -> list[Any] | None:
+    answered_at: float | None = None
+    while True:
+        wrapped: list[Any] | None = ray.get(desk.take.remote(ticket.feature_id), timeout=ticket.timeout_s)
+        # From the first answer on: until then the desk itself may be starting.
+        answered_at = answered_at or time.monotonic()
+        if wrapped is not None or time.monotonic() - answered_at >= _OVERTAKING_S:
+            return wrapped
+        time.sleep(_PAUSE_S)
 
 
 def tensor_of(value: Any, ticket: Ticket) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -20,7 +21,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noq
 
 from sglang_mm_ray.errors import ResultLost  # noqa: E402
 from sglang_mm_ray.sglang.backend import Feature  # noqa: E402
-from sglang_mm_ray.sglang.by_reference import Ledger, ReferencedTensor, Ticket, tensor_of  # noqa: E402
+from sglang_mm_ray.sglang.by_reference import (  # noqa: E402
+    Ledger,
+    ReferencedTensor,
+    Ticket,
+    fetch,
+    open_desk,
+    tensor_of,
+)
 from sglang_mm_ray.sglang.features import FeatureSender, reader_count  # noqa: E402
 from sglang_mm_ray.sglang.settings import Settings  # noqa: E402
 
@@ -186,6 +194,20 @@ def test_readers_on_other_nodes_get_the_same_bits_for_a_small_message(cluster: l
         pickle.loads(message)
     for scheduler in schedulers:
         ray.kill(scheduler)
+
+
+def test_a_reader_that_overtakes_the_sender_waits_for_it(cluster: list[str]) -> None:
+    _, feature, patches = _sender(readers=2)
+    hold_later = threading.Timer(0.2, lambda: desk.hold.remote({"late": [feature.ref]}, 2, 60.0))
+    name, desk = open_desk()
+    ticket = Ticket(name, "late", (), "bfloat16", "stored", 1, "auto", 5.0)
+    hold_later.start()
+    with ThreadPoolExecutor(2) as readers:
+        found = list(readers.map(fetch, [ticket, ticket]))
+    hold_later.join()
+    for tensor in found:
+        assert tensor.as_subclass(torch.Tensor).view(torch.int16).numpy().tobytes() == patches.tobytes()
+    ray.kill(desk)
 
 
 def test_a_desk_without_the_feature_is_a_typed_miss(cluster: list[str]) -> None:
