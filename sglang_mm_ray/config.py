@@ -48,11 +48,11 @@ class PoolConfig:
 
     # Batches and what is under way
     chunk_max_images: int = 16
-    chunk_max_bytes: int = 64 << 20
+    chunk_max_bytes: int = 128 << 20
     """Input and output of one batch."""
     chunk_max_pixels: int = 48_000_000
     """Pixels read and written by one batch."""
-    window_pixels_per_thread: int = 20_000_000
+    window_pixels_per_thread: int = 60_000_000
     """Work that a router keeps on a worker for each of its threads: enough that it never waits."""
     max_inflight_bytes: int = 1 << 30
     """Input and output under way on one worker, for each router."""

@@ -23,8 +23,8 @@ def _request(sources: list[Any]) -> BatchRequest:
     "sources",
     [
         [png(photo(1))],
-        [NOISE, memoryview(NOISE)[1000:], bytearray(NOISE[:70_000])][:1],
-        [memoryview(NOISE)[: 1 << 20], bytearray(NOISE[:70_000]), NOISE[: PIECE_BYTES - 1]],
+        [NOISE[: 512 << 10]],
+        [memoryview(NOISE)[1000 : 200 << 10], bytearray(NOISE[:70_000]), NOISE[: PIECE_BYTES - 1]],
         ["https://example.com/a.png", "./a/b.jpg"],
         [photo(3, 400, 300)],
     ],
@@ -46,7 +46,7 @@ def test_what_is_cut_is_whole_again(sources: list[Any]) -> None:
 
 
 def test_what_is_large_or_holds_a_reference_goes_by_the_store() -> None:
-    large = _request([NOISE, NOISE[:-1]])
+    large = _request([NOISE[: 256 << 10], NOISE[: (256 << 10) + 1]])
     assert to_arguments(large) == (large,) and from_arguments((large,)) is large
     source = Source("ref", object(), bytes(32), False, 0, None, "an ObjectRef")
     held = BatchRequest("call", (source,), 0, 0.0)
