@@ -57,7 +57,7 @@ fn resize_pixels<'py>(
         let work =
             |out: &mut Buffer| resize::resize(source, channels, size, filter, arithmetic, out.bytes_mut());
         // What no thread would share is not worth a change of thread, nor starting the pool.
-        if resize::splits(source.len() + out.len()) {
+        if common::threads::thread_count() > 1 && resize::splits(source.len() + out.len()) {
             common::threads::pool().install(|| work(&mut out))?;
         } else {
             work(&mut out)?;

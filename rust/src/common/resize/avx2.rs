@@ -109,7 +109,7 @@ impl<const COLUMNS: usize> Sums<COLUMNS> {
         Self {
             even: [_mm256_setzero_si256(); COLUMNS],
             odd: [_mm256_setzero_si256(); COLUMNS],
-            high: [_mm256_set1_epi16(1 << (PRECISION_BITS - 1 - 16)); COLUMNS],
+            high: [_mm256_setzero_si256(); COLUMNS],
         }
     }
 
@@ -135,14 +135,16 @@ impl<const COLUMNS: usize> Sums<COLUMNS> {
     }
 
     // Only the upper halves of the low sums still count: those of even lanes come down beside those of odd ones.
+    // `pmulhrsw` by 2^(15 - n) is a shift by n that rounds, so that no half need be added.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn words(self) -> [__m256i; COLUMNS] {
+        let scale = _mm256_set1_epi16(1 << (15 - (PRECISION_BITS - 16)));
         let mut words = self.high;
         for (column, words) in words.iter_mut().enumerate() {
             let even = _mm256_srli_epi32::<16>(self.even[column]);
             let carried = _mm256_blend_epi16::<0xaa>(even, self.odd[column]);
-            *words = _mm256_srai_epi16::<{ PRECISION_BITS as i32 - 16 }>(_mm256_add_epi16(*words, carried));
+            *words = _mm256_mulhrs_epi16(_mm256_add_epi16(*words, carried), scale);
         }
         words
     }
