@@ -26,6 +26,11 @@ impl<'a> Rows<'a> {
         &self.bytes[index.saturating_sub(self.phase).min(self.count - 1) * self.row_bytes..]
     }
 
+    /// Whether each of these rows lies `row_bytes` behind the one before.
+    pub fn are_evenly_apart(&self, rows: Range<usize>) -> bool {
+        rows.start >= self.phase && rows.end <= self.phase + self.count
+    }
+
     /// Bytes `values` of row `index`; the first and last rows stand for those beyond them.
     pub fn values(&self, index: usize, values: &Range<usize>) -> &'a [u8] {
         &self.tail_from(index)[values.clone()]

@@ -56,9 +56,23 @@ impl Pass<'_> {
             let Range { start: first, end } = table.span(&tile);
             transpose::<CHANNELS>(self.source, self.first_row, first..end, table.phase(), scratch);
             assert!(scratch.len() >= (end - first) * stride);
+            let mut ahead = if tile.end < pixels.end {
+                Ahead::new::<CHANNELS>(self.source, self.first_row, &(first..end), end, tile.len())
+            } else {
+                let next = table.span(&(pixels.start..pixels.start + 1)).start;
+                Ahead::new::<CHANNELS>(
+                    self.source,
+                    self.first_row + CHUNK_ROWS,
+                    &(first..end),
+                    next,
+                    tile.len(),
+                )
+            };
             let windows = &table.windows()[tile];
             for (eight, windows) in windows.chunks(8).enumerate() {
+                ahead.next_eight();
                 for (window, words) in windows.iter().zip(words.chunks_exact_mut(CHANNELS)) {
+                    ahead.fetch_two_rows();
                     // SAFETY: the span of the tile's windows begins at `first` and lies within the scratch memory.
                     unsafe {
                         let columns = scratch.as_ptr().add((window.first() - first) * stride);
@@ -70,6 +84,55 @@ impl Pass<'_> {
                     store_eight::<GROUP>(words, &mut chunk, value + 8 * index);
                 }
             }
+        }
+    }
+}
+
+// Fetches what the next tile will be transposed from while the sums of this one, which need no memory, are made: two
+// rows for each pixel, so all rows of a chunk for eight, and never so many that a load must wait for them.
+struct Ahead {
+    eight: *const u8,
+    row: *const u8,
+    row_bytes: usize,
+    // Bytes of a row for eight pixels; 0 to fetch nothing.
+    step: usize,
+}
+
+impl Ahead {
+    // Of fewer bytes for eight pixels, the processor's own guesses are in time.
+    const FEWEST_BYTES: usize = 32;
+
+    // The next tile begins with pair `next`, and is as long as that of `pairs`, for so many pixels.
+    fn new<const CHANNELS: usize>(
+        source: &Rows,
+        first_row: usize,
+        pairs: &Range<usize>,
+        next: usize,
+        pixels: usize,
+    ) -> Self {
+        let pair_bytes = 2 * CHANNELS;
+        let step = pairs.len() * pair_bytes / pixels.div_ceil(8);
+        let eight = source.tail_from(first_row).as_ptr().wrapping_add(next * pair_bytes).wrapping_sub(step);
+        let step = if step < Self::FEWEST_BYTES { 0 } else { step };
+        Self { eight, row: eight, row_bytes: source.row_bytes, step }
+    }
+
+    #[inline]
+    fn next_eight(&mut self) {
+        self.eight = self.eight.wrapping_add(self.step);
+        self.row = self.eight;
+    }
+
+    #[inline]
+    fn fetch_two_rows(&mut self) {
+        if self.step > 0 {
+            let second = self.row.wrapping_add(self.row_bytes);
+            // SAFETY: a prefetch of any address is without effect on the program.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(self.row.cast());
+                _mm_prefetch::<_MM_HINT_T0>(second.cast());
+            }
+            self.row = second.wrapping_add(self.row_bytes);
         }
     }
 }

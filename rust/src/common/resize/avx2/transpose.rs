@@ -17,44 +17,107 @@ pub fn transpose<const CHANNELS: usize>(
     phase: usize,
     columns: &mut [u8],
 ) {
-    // What a load of 16 bytes holds: 8 pairs of one channel, or 2 of three or four.
-    let pairs_in_load = if CHANNELS == 1 { 8 } else { 2 };
-    let columns_in_load = pairs_in_load * CHANNELS;
-    let loads = pairs.len().div_ceil(pairs_in_load);
-    assert!(columns.len() >= loads * columns_in_load * COLUMN_BYTES);
-    let order = shuffle::<CHANNELS>();
+    let (pairs_in_load, step_bytes) = (pairs_in_load(CHANNELS), columns_in_load(CHANNELS) * COLUMN_BYTES);
     let load_bytes = pairs_in_load * 2 * CHANNELS;
+    let loads = pairs.len().div_ceil(pairs_in_load);
+    assert!(columns.len() >= loads * step_bytes);
+    let order = shuffle::<CHANNELS>();
     let rows: [&[u8]; CHUNK_ROWS] = std::array::from_fn(|row| source.tail_from(first_row + row));
-    let shortest = rows[CHUNK_ROWS - 1].len();
+    // Bytes are counted from where the first pair of the rows begins, before them if there is a phase.
+    let (start, skipped) = (pairs.start * 2 * CHANNELS, phase * CHANNELS);
+    let end = skipped + rows[CHUNK_ROWS - 1].len();
+    // Only of these are all 16 bytes there, even in the last row, the shortest.
+    let front = skipped.saturating_sub(start).div_ceil(load_bytes).min(loads);
+    let whole = (end + load_bytes).saturating_sub(start + 16) / load_bytes;
+    let back = whole.clamp(front, loads);
+    for load in (0..front).chain(back..loads) {
+        let at = start + load * load_bytes;
+        let (offset, missing) = (at.saturating_sub(skipped), skipped.saturating_sub(at));
+        let lanes = std::array::from_fn(|row| load_ends([rows[row], rows[row + 8]], offset, missing));
+        // SAFETY: the length of `columns` was checked above.
+        unsafe { store_columns::<CHANNELS>(lanes, order, columns.as_mut_ptr().add(load * step_bytes)) };
+    }
+    if front < back {
+        let offset = start + front * load_bytes - skipped;
+        let columns = columns[front * step_bytes..].as_mut_ptr();
+        let evenly_apart = source.are_evenly_apart(first_row..first_row + CHUNK_ROWS);
+        // SAFETY: as `front` and `back` were chosen, every row has 16 bytes there for all loads; the length of
+        // `columns` was checked above.
+        unsafe {
+            if evenly_apart {
+                let first = rows[0].as_ptr().add(offset);
+                transpose_evenly::<CHANNELS>(first, source.row_bytes, back - front, order, columns);
+            } else {
+                transpose_each::<CHANNELS>(&rows, offset, back - front, order, columns);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`load_evenly`] and [`store_columns`], for so many loads.
+#[target_feature(enable = "avx2")]
+unsafe fn transpose_evenly<const CHANNELS: usize>(
+    mut first: *const u8,
+    distance: usize,
+    loads: usize,
+    order: __m256i,
+    mut columns: *mut u8,
+) {
+    for _ in 0..loads {
+        // SAFETY: by the caller.
+        unsafe { store_columns::<CHANNELS>(load_evenly(first, distance), order, columns) };
+        first = first.wrapping_add(pairs_in_load(CHANNELS) * 2 * CHANNELS);
+        columns = columns.wrapping_add(columns_in_load(CHANNELS) * COLUMN_BYTES);
+    }
+}
+
+/// # Safety
+/// All rows must have 16 bytes from `offset` on, and so at each further load; columns as for [`store_columns`].
+#[target_feature(enable = "avx2")]
+unsafe fn transpose_each<const CHANNELS: usize>(
+    rows: &[&[u8]; CHUNK_ROWS],
+    offset: usize,
+    loads: usize,
+    order: __m256i,
+    columns: *mut u8,
+) {
+    let (load_bytes, step_bytes) =
+        (pairs_in_load(CHANNELS) * 2 * CHANNELS, columns_in_load(CHANNELS) * COLUMN_BYTES);
     for load in 0..loads {
-        let before = pairs.start * 2 * CHANNELS + load * load_bytes;
-        let missing = (phase * CHANNELS).saturating_sub(before);
-        let offset = before.saturating_sub(phase * CHANNELS);
+        let offset = offset + load * load_bytes;
         let mut lanes = [_mm256_setzero_si256(); 8];
-        if missing == 0 && offset + 16 <= shortest {
-            for (row, lanes) in lanes.iter_mut().enumerate() {
-                // SAFETY: even the last row, the shortest, has 16 bytes from `offset` on.
-                *lanes =
-                    unsafe { load_two(rows[row].as_ptr().add(offset), rows[row + 8].as_ptr().add(offset)) };
-            }
-        } else {
-            for (row, lanes) in lanes.iter_mut().enumerate() {
-                *lanes = load_ends([rows[row], rows[row + 8]], offset, missing);
-            }
+        for (row, lanes) in lanes.iter_mut().enumerate() {
+            // SAFETY: by the caller.
+            *lanes = unsafe { load_two(rows[row].as_ptr().add(offset), rows[row + 8].as_ptr().add(offset)) };
         }
-        if CHANNELS > 1 {
-            for lanes in &mut lanes {
-                *lanes = _mm256_shuffle_epi8(*lanes, order);
-            }
+        // SAFETY: by the caller.
+        unsafe { store_columns::<CHANNELS>(lanes, order, columns.add(load * step_bytes)) };
+    }
+}
+
+// What a load of 16 bytes holds: 8 pairs of one channel, or 2 of three or four.
+const fn pairs_in_load(channels: usize) -> usize {
+    if channels == 1 { 8 } else { 2 }
+}
+
+const fn columns_in_load(channels: usize) -> usize {
+    pairs_in_load(channels) * channels
+}
+
+/// # Safety
+/// As many columns as a load of each row becomes must be writable at `columns`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn store_columns<const CHANNELS: usize>(mut rows: [__m256i; 8], order: __m256i, columns: *mut u8) {
+    if CHANNELS > 1 {
+        for row in &mut rows {
+            *row = _mm256_shuffle_epi8(*row, order);
         }
-        let transposed = transpose_words(lanes);
-        for (index, pairs) in transposed[..columns_in_load].iter().enumerate() {
-            // SAFETY: the length of `columns` was checked above.
-            unsafe {
-                let at = (load * columns_in_load + index) * COLUMN_BYTES;
-                store_column(*pairs, columns.as_mut_ptr().add(at));
-            }
-        }
+    }
+    for (index, pairs) in transpose_words(rows)[..columns_in_load(CHANNELS)].iter().enumerate() {
+        // SAFETY: by the caller.
+        unsafe { store_column(*pairs, columns.add(index * COLUMN_BYTES)) };
     }
 }
 
@@ -102,6 +165,31 @@ unsafe fn load_two(low: *const u8, high: *const u8) -> __m256i {
     // SAFETY: by the caller.
     let (low, high) = unsafe { (_mm_loadu_si128(low.cast()), _mm_loadu_si128(high.cast())) };
     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
+}
+
+/// 16 bytes of each row of a chunk, whose rows are `distance` apart. Two pointers and a few multiples of the distance
+/// reach all of them, where a pointer for each row would not fit the registers.
+///
+/// # Safety
+/// 16 bytes must be readable at `first` and at the 15 places behind it.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load_evenly(first: *const u8, distance: usize) -> [__m256i; 8] {
+    let thrice = 3 * distance;
+    // SAFETY: by the caller.
+    unsafe {
+        let (fifth, tenth) = (first.add(5 * distance), first.add(10 * distance));
+        [
+            load_two(first, fifth.add(thrice)),
+            load_two(first.add(distance), fifth.add(4 * distance)),
+            load_two(first.add(2 * distance), tenth),
+            load_two(first.add(thrice), tenth.add(distance)),
+            load_two(first.add(4 * distance), tenth.add(2 * distance)),
+            load_two(fifth, tenth.add(thrice)),
+            load_two(fifth.add(distance), tenth.add(4 * distance)),
+            load_two(fifth.add(2 * distance), first.add(15 * distance)),
+        ]
+    }
 }
 
 // What is left of two rows from `offset` on, up to 16 bytes each, of which `missing` lie before the rows.
