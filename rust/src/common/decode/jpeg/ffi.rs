@@ -1,10 +1,12 @@
 //! The C shim around libjpeg (`shim.c`).
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_uint};
-use std::marker::PhantomData;
+use std::ffi::{c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
+use super::entropy::{Block, Layout, Scan, Step};
 use crate::error::{CoreError, Result};
 
 // Links libjpeg-turbo, whose functions only the shim calls.
@@ -14,6 +16,8 @@ use turbojpeg_sys as _;
 struct Shim {
     opaque: [u8; 0],
 }
+
+type DecodeUnit = unsafe extern "C" fn(*mut c_void, *mut &mut Block, *mut usize) -> c_int;
 
 unsafe extern "C" {
     fn smr_jpeg_new(most_scans: c_int) -> *mut Shim;
@@ -25,6 +29,8 @@ unsafe extern "C" {
     fn smr_jpeg_is_arithmetic(shim: *const Shim) -> c_int;
     fn smr_jpeg_size(shim: *const Shim, width: *mut c_uint, height: *mut c_uint, components: *mut c_int);
     fn smr_jpeg_start(shim: *mut Shim) -> c_int;
+    fn smr_jpeg_layout(shim: *const Shim, layout: *mut Layout) -> c_int;
+    fn smr_jpeg_replace_entropy(shim: *mut Shim, decode: DecodeUnit, scan: *mut c_void);
     fn smr_jpeg_row_bytes(shim: *const Shim) -> usize;
     fn smr_jpeg_rows(shim: *mut Shim, out: *mut u8, count: usize, done: *mut usize) -> c_int;
     fn smr_jpeg_finish(shim: *mut Shim) -> c_int;
@@ -47,7 +53,9 @@ pub enum Status {
 pub struct Decompressor<'a> {
     shim: NonNull<Shim>,
     failed: Option<Status>,
-    input: PhantomData<&'a [u8]>,
+    input: &'a [u8],
+    // From a box; libjpeg holds it too.
+    scan: Option<NonNull<Scan<'a>>>,
 }
 
 impl<'a> Decompressor<'a> {
@@ -60,11 +68,12 @@ impl<'a> Decompressor<'a> {
         let shim = unsafe { smr_jpeg_new(most_scans) };
         let shim = NonNull::new(shim)
             .ok_or_else(|| CoreError::Internal("no memory for a JPEG decompressor".to_owned()))?;
-        Ok(Self { shim, failed: None, input: PhantomData })
+        Ok(Self { shim, failed: None, input: &[], scan: None })
     }
 
     /// Makes `data` the input. It starts with the bytes that were left unread.
     pub fn show(&mut self, data: &'a [u8]) {
+        self.input = data;
         // SAFETY: `data` outlives the decompressor, which only reads it.
         unsafe { smr_jpeg_show(self.shim.as_ptr(), data.as_ptr(), data.len()) }
     }
@@ -107,6 +116,30 @@ impl<'a> Decompressor<'a> {
         self.step(|shim| unsafe { smr_jpeg_start(shim) })
     }
 
+    /// Whether [`Scan`] does the Huffman decoding. Then trouble says nothing about the file: only libjpeg's own decoding
+    /// tells what becomes of a broken one.
+    pub fn has_replaced_entropy(&self) -> bool {
+        self.scan.is_some()
+    }
+
+    /// Has [`Scan`] do the Huffman decoding if it can. After the start, with all of the input shown.
+    pub fn replace_entropy(&mut self) {
+        let mut layout = MaybeUninit::uninit();
+        // SAFETY: the shim is alive, and fills the layout if it returns another number than 0.
+        let layout = unsafe {
+            if smr_jpeg_layout(self.shim.as_ptr(), layout.as_mut_ptr()) == 0 {
+                return;
+            }
+            layout.assume_init()
+        };
+        let coded =
+            self.input.get(self.input.len() - self.unread().min(self.input.len())..).unwrap_or_default();
+        let Some(scan) = Scan::new(coded, &layout) else { return };
+        let scan = *self.scan.insert(NonNull::from(Box::leak(Box::new(scan))));
+        // SAFETY: the shim is alive; the scan lives until `Drop`, and nothing but `decode_unit` uses it until then.
+        unsafe { smr_jpeg_replace_entropy(self.shim.as_ptr(), decode_unit, scan.as_ptr().cast()) };
+    }
+
     /// Bytes of a decoded row. After the start.
     pub fn row_bytes(&self) -> usize {
         // SAFETY: as for `unread`.
@@ -144,7 +177,32 @@ impl<'a> Decompressor<'a> {
 
 impl Drop for Decompressor<'_> {
     fn drop(&mut self) {
-        // SAFETY: the shim came from `smr_jpeg_new` and is freed once.
-        unsafe { smr_jpeg_free(self.shim.as_ptr()) }
+        // SAFETY: the shim came from `smr_jpeg_new` and is freed once; then nothing holds the scan any more, which
+        // came from a box.
+        unsafe {
+            smr_jpeg_free(self.shim.as_ptr());
+            if let Some(scan) = self.scan {
+                drop(Box::from_raw(scan.as_ptr()));
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `scan` is a [`Scan`] that nobody else uses, `blocks` points to as many pointers as a unit of it has blocks, each to
+/// another block, and `consumed` to a number.
+unsafe extern "C" fn decode_unit(scan: *mut c_void, blocks: *mut &mut Block, consumed: *mut usize) -> c_int {
+    // SAFETY: as this function demands; a reference is a pointer.
+    let (scan, consumed) = unsafe { (&mut *scan.cast::<Scan<'_>>(), &mut *consumed) };
+    // SAFETY: likewise.
+    let blocks = unsafe { std::slice::from_raw_parts_mut(blocks, scan.blocks()) };
+    // A panic must not unwind into C. There should be none.
+    match catch_unwind(AssertUnwindSafe(|| scan.decode(blocks))).unwrap_or(Step::GaveUp) {
+        Step::Done => 1,
+        Step::Last(length) => {
+            *consumed = length;
+            1
+        }
+        Step::GaveUp => 0,
     }
 }

@@ -2,8 +2,12 @@
 //!
 //! Pillow reads the segments up to the first scan itself (`segments`), then hands the whole file to libjpeg in
 //! blocks of 64 KiB (`source`). Warnings of libjpeg are no errors.
+//!
+//! Of a whole and sound sequential file, libjpeg gets the coefficients from a faster decoder of Huffman codes
+//! (`entropy`) and does the rest. Where that meets trouble, all is done again without it.
 
 mod cmyk;
+mod entropy;
 mod exif;
 mod ffi;
 mod segments;
@@ -32,7 +36,7 @@ pub(super) fn decode(data: &[u8], header: &Header, _limits: &Limits) -> Result<R
     Ok(image)
 }
 
-/// The pixels of `header`, which become `out` by bands. A file that ends too early may be begun twice.
+/// The pixels of `header`, which become `out` by bands. A broken file may be begun up to three times.
 pub(super) fn decode_by_bands(data: &[u8], header: &Header, bands: &Bands<'_>, out: &mut [u8]) -> Result<()> {
     decode_rows(data, header, |rows| bands.feed(header.height, header.width * 3, out, |band| rows.read(band)))
 }
@@ -42,10 +46,18 @@ fn decode_rows(
     header: &Header,
     mut take: impl FnMut(&mut RgbRows<'_, '_>) -> std::result::Result<(), Stop>,
 ) -> Result<()> {
-    match decode_from(&mut Source::whole(data)?, header, &mut take) {
+    let mut source = Source::whole(data)?;
+    // All that a file can be refused for is left to libjpeg.
+    let mut decoded = decode_from(&mut source, header, Entropy::Faster, &mut take);
+    if source.decompressor.has_replaced_entropy() && !matches!(decoded, Ok(()) | Err(Stop::Error(_))) {
+        decoded = decode_from(&mut Source::whole(data)?, header, Entropy::Libjpeg, &mut take);
+    }
+    match decoded {
         // How far libjpeg reads ahead of what it needs depends on how the input is cut. Only for a file that ends
         // too early does that decide, and then Pillow's own cuts must be made.
-        Err(Stop::Truncated) => decode_from(&mut Source::in_blocks(data)?, header, &mut take),
+        Err(Stop::Truncated) => {
+            decode_from(&mut Source::in_blocks(data)?, header, Entropy::Libjpeg, &mut take)
+        }
         other => other,
     }
     .map_err(|stop| match stop {
@@ -57,6 +69,15 @@ fn decode_rows(
         }
         Stop::Error(error) => error,
     })
+}
+
+/// Who does the Huffman decoding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entropy {
+    /// This crate where it can, which is for files that are whole and sound.
+    Faster,
+    /// libjpeg.
+    Libjpeg,
 }
 
 /// Why a decode ended early.
@@ -80,6 +101,7 @@ impl From<CoreError> for Stop {
 fn decode_from(
     source: &mut Source<'_>,
     header: &Header,
+    entropy: Entropy,
     take: impl FnOnce(&mut RgbRows<'_, '_>) -> std::result::Result<(), Stop>,
 ) -> std::result::Result<(), Stop> {
     source.run(ffi::Decompressor::read_header)?;
@@ -92,6 +114,9 @@ fn decode_from(
         return Err(Stop::Broken);
     }
     source.run(ffi::Decompressor::start)?;
+    if entropy == Entropy::Faster {
+        source.decompressor.replace_entropy();
+    }
     take(&mut RgbRows { source, width, components, unconverted: None })?;
     finish(source)
 }
@@ -172,6 +197,28 @@ mod tests {
         let image = image_decode_rgb(&grey()).expect("a whole file");
         assert_eq!((image.width, image.height, image.decoder), (8, 8, "jpeg"));
         assert_eq!(image.pixels.bytes(), [128; 192]);
+    }
+
+    // Whether the crate's own Huffman decoding makes the pixels.
+    fn is_faster(data: &[u8]) -> bool {
+        let mut source = Source::whole(data).expect("memory");
+        let header = header(data).expect("a header");
+        let mut rgb = vec![0; header.width * header.height * 3];
+        let decoded = decode_from(&mut source, &header, Entropy::Faster, |rows| rows.read(&mut rgb));
+        source.decompressor.has_replaced_entropy() && decoded.is_ok()
+    }
+
+    #[test]
+    fn sound_sequential_files_take_the_fast_path() {
+        let (data, mut progressive) = (grey(), grey());
+        assert!(is_faster(&data));
+        let at = |wanted: &[u8]| data.windows(2).position(|pair| pair == wanted).expect("a marker");
+        let (frame, scan) = (at(b"\xff\xc0"), at(b"\xff\xda"));
+        progressive[frame + 1] = 0xc2;
+        progressive[scan + 8] = 0;
+        let without_end = &data[..data.len() - 2];
+        assert!(!is_faster(&progressive) && !is_faster(without_end));
+        assert!(image_decode_rgb(&progressive).is_ok() && image_decode_rgb(without_end).is_err());
     }
 
     #[test]

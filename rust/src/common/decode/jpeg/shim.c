@@ -7,11 +7,40 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <jpeglib.h>
 
+/* How the structure begins that libjpeg keeps to itself (jpegint.h). */
+struct jpeg_entropy_decoder {
+    void (*start_pass)(j_decompress_ptr cinfo);
+    boolean (*decode_mcu)(j_decompress_ptr cinfo, JBLOCKROW *blocks);
+};
+
 enum { STATUS_DONE = 0, STATUS_SUSPENDED = 1, STATUS_BROKEN = 2, STATUS_TOO_MANY_SCANS = 3 };
 enum { MOST_ROWS = 16 };
+
+/* As `Layout` in entropy/mod.rs. */
+_Static_assert(NUM_HUFF_TBLS == 4 && D_MAX_BLOCKS_IN_MCU == 10 && MAX_COMPS_IN_SCAN == 4, "the lengths there");
+
+typedef struct {
+    unsigned char counts[17];
+    unsigned char symbols[256];
+} smr_code;
+
+typedef struct {
+    smr_code dc[NUM_HUFF_TBLS];
+    smr_code ac[NUM_HUFF_TBLS];
+    unsigned long long units;
+    unsigned restart_interval;
+    unsigned blocks;
+    unsigned char components[D_MAX_BLOCKS_IN_MCU];
+    unsigned char dc_tables[MAX_COMPS_IN_SCAN];
+    unsigned char ac_tables[MAX_COMPS_IN_SCAN];
+} smr_layout;
+
+/* Decodes a unit to its blocks; returns 0 if it cannot. Sets `*consumed` after the last one. */
+typedef int (*smr_decode)(void *scan, JBLOCKROW *blocks, size_t *consumed);
 
 typedef struct {
     struct jpeg_decompress_struct cinfo;
@@ -23,6 +52,8 @@ typedef struct {
     int is_over;
     /* Bytes to pass over before the next ones are shown: libjpeg may skip past what it can see. */
     size_t skip;
+    smr_decode decode;
+    void *scan;
 } smr_jpeg;
 
 static void leave(j_common_ptr cinfo) { longjmp(((smr_jpeg *)cinfo->client_data)->escape, 1); }
@@ -126,6 +157,56 @@ int smr_jpeg_start(smr_jpeg *self) {
     const int components = self->cinfo.num_components;
     self->cinfo.out_color_space = components == 1 ? JCS_GRAYSCALE : components == 4 ? JCS_CMYK : JCS_RGB;
     return jpeg_start_decompress(&self->cinfo) ? STATUS_DONE : STATUS_SUSPENDED;
+}
+
+static void copy_code(const JHUFF_TBL *from, smr_code *to) {
+    if (from == NULL) return;
+    memcpy(to->counts, from->bits, sizeof to->counts);
+    memcpy(to->symbols, from->huffval, sizeof to->symbols);
+}
+
+/* Whether the picture is one sequential Huffman-coded scan that is decoded as it is output; if so, what is in it.
+ * After the start. */
+int smr_jpeg_layout(const smr_jpeg *self, smr_layout *layout) {
+    const struct jpeg_decompress_struct *cinfo = &self->cinfo;
+    if (LIBJPEG_TURBO_VERSION_NUMBER / 1000000 != 3) return 0;
+    if (cinfo->arith_code || cinfo->progressive_mode || cinfo->data_precision != 8 ||
+        cinfo->comps_in_scan != cinfo->num_components || jpeg_has_multiple_scans((j_decompress_ptr)cinfo))
+        return 0;
+    memset(layout, 0, sizeof *layout);
+    for (int i = 0; i < NUM_HUFF_TBLS; i++) {
+        copy_code(cinfo->dc_huff_tbl_ptrs[i], &layout->dc[i]);
+        copy_code(cinfo->ac_huff_tbl_ptrs[i], &layout->ac[i]);
+    }
+    for (int i = 0; i < cinfo->comps_in_scan; i++) {
+        const jpeg_component_info *component = cinfo->cur_comp_info[i];
+        /* A lossless picture has no blocks of 8x8. */
+        if (!component->component_needed || component->DCT_scaled_size != DCTSIZE) return 0;
+        layout->dc_tables[i] = (unsigned char)component->dc_tbl_no;
+        layout->ac_tables[i] = (unsigned char)component->ac_tbl_no;
+    }
+    layout->blocks = (unsigned)cinfo->blocks_in_MCU;
+    for (int i = 0; i < D_MAX_BLOCKS_IN_MCU; i++) layout->components[i] = (unsigned char)cinfo->MCU_membership[i];
+    layout->restart_interval = cinfo->restart_interval;
+    layout->units = (unsigned long long)cinfo->MCUs_per_row * cinfo->MCU_rows_in_scan;
+    return 1;
+}
+
+/* To libjpeg, a unit that could not be decoded is one that waits for input. */
+static boolean decode_unit(j_decompress_ptr cinfo, JBLOCKROW *blocks) {
+    smr_jpeg *self = cinfo->client_data;
+    size_t consumed = 0;
+    if (blocks == NULL || !self->decode(self->scan, blocks, &consumed)) return FALSE;
+    self->source.next_input_byte += consumed;
+    self->source.bytes_in_buffer -= consumed;
+    return TRUE;
+}
+
+/* Has `decode` decode the units of the scan instead of libjpeg. After the start. */
+void smr_jpeg_replace_entropy(smr_jpeg *self, smr_decode decode, void *scan) {
+    self->decode = decode;
+    self->scan = scan;
+    self->cinfo.entropy->decode_mcu = decode_unit;
 }
 
 /* Bytes of a decoded row, after the start. */

@@ -1,0 +1,269 @@
+//! The Huffman decoding of a sequential scan: what takes libjpeg-turbo the most time, done faster.
+//!
+//! Only for what a sound file has. Whatever is odd (a code that does not exist, a marker too early, a restart that
+//! is missing) makes it give up, and libjpeg decodes the file from the start: what becomes of broken files
+//! is left to it. What libjpeg does with sound bits is done to the bit, be they sensible or not.
+
+mod bits;
+mod code;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+pub use code::Definition;
+
+use bits::{Bits, WINDOW_BYTES};
+use code::{Class, LONGEST_BITS, LOOKUP_BITS, Table};
+use segment::Segments;
+
+/// Blocks in a unit, at most.
+pub const MOST_BLOCKS: usize = 10;
+const MOST_COMPONENTS: usize = 4;
+// What a unit takes, at most, and what is read ahead.
+const UNIT_BYTES: usize = MOST_BLOCKS * WINDOW_BYTES;
+
+// Shorter scans are decoded before it pays to have looked for pairs of symbols.
+const WORTH_PAIRING_BYTES: usize = 4 << 10;
+
+/// The coefficients of a block in rows.
+pub type Block = [i16; 64];
+
+/// What a scan consists of.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Layout {
+    /// The codes for mean values, by the number of their table.
+    pub dc: [Definition; 4],
+    /// The codes for the other coefficients.
+    pub ac: [Definition; 4],
+    /// Units (one or several blocks of each component) in the scan.
+    pub units: u64,
+    /// Units between two restarts, 0 if there are none.
+    pub restart_interval: u32,
+    /// Blocks in a unit.
+    pub blocks: u32,
+    /// The component of each block.
+    pub components: [u8; MOST_BLOCKS],
+    /// For each component, which code its mean values have.
+    pub dc_tables: [u8; MOST_COMPONENTS],
+    /// For each component, which code its other coefficients have.
+    pub ac_tables: [u8; MOST_COMPONENTS],
+}
+
+/// What came of a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It is decoded.
+    Done,
+    /// It is decoded and was the last one; the marker after it is this many bytes from the start of the scan.
+    Last(usize),
+    /// The scan is not for this decoder.
+    GaveUp,
+}
+
+/// A scan and how far it is decoded.
+#[derive(Debug)]
+pub struct Scan<'a> {
+    segments: Segments<'a>,
+    tables: Vec<Box<Table>>,
+    blocks: Vec<BlockKind>,
+    means: [i32; MOST_COMPONENTS],
+    bits: Bits,
+    at: usize,
+    units: u64,
+    restart_interval: u32,
+    before_restart: u32,
+    restart: u8,
+    has_given_up: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct BlockKind {
+    component: usize,
+    dc: usize,
+    ac: usize,
+}
+
+impl<'a> Scan<'a> {
+    /// The scan whose coded bytes `data` begins with; `None` if it is not for this decoder.
+    pub fn new(data: &'a [u8], layout: &Layout) -> Option<Self> {
+        let mut tables = Vec::new();
+        let mut numbers = [[None; 4]; 2];
+        let mut number = |class: Class, which: u8| {
+            let which = usize::from(which);
+            let number = numbers[usize::from(class == Class::Ac)].get_mut(which)?;
+            if number.is_none() {
+                let definitions = if class == Class::Ac { &layout.ac } else { &layout.dc };
+                let mut table = Table::new(&definitions[which], class)?;
+                if class == Class::Ac && data.len() >= WORTH_PAIRING_BYTES {
+                    table.pair();
+                }
+                tables.push(table);
+                *number = Some(tables.len() - 1);
+            }
+            *number
+        };
+        let mut blocks = Vec::with_capacity(MOST_BLOCKS);
+        for &component in layout.components.get(..layout.blocks as usize)? {
+            let component = usize::from(component);
+            let dc = number(Class::Dc, *layout.dc_tables.get(component)?)?;
+            let ac = number(Class::Ac, *layout.ac_tables.get(component)?)?;
+            blocks.push(BlockKind { component, dc, ac });
+        }
+        Some(Self {
+            segments: Segments::new(data),
+            tables,
+            blocks,
+            means: [0; MOST_COMPONENTS],
+            bits: Bits::default(),
+            at: 0,
+            units: layout.units,
+            restart_interval: layout.restart_interval,
+            before_restart: layout.restart_interval,
+            restart: 0,
+            has_given_up: false,
+        })
+    }
+
+    /// Blocks in a unit.
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Decodes the next unit to its blocks, which are all zeros.
+    pub fn decode(&mut self, blocks: &mut [&mut Block]) -> Step {
+        if self.has_given_up {
+            return Step::GaveUp;
+        }
+        let step = self.step(blocks);
+        self.has_given_up = step.is_none();
+        step.unwrap_or(Step::GaveUp)
+    }
+
+    fn step(&mut self, blocks: &mut [&mut Block]) -> Option<Step> {
+        self.units = self.units.checked_sub(1)?;
+        if self.restart_interval > 0 {
+            if self.before_restart == 0 {
+                self.restart()?;
+            }
+            self.before_restart -= 1;
+        }
+        self.at = self.segments.prepare(self.at, UNIT_BYTES);
+        let (mut bits, mut at) = (self.bits, self.at);
+        for (kind, block) in self.blocks.iter().zip(blocks) {
+            let window = self.segments.window(at)?;
+            let (dc, ac) = (self.tables.get(kind.dc)?, self.tables.get(kind.ac)?);
+            at += decode_block(&mut bits, window, dc, ac, self.means.get_mut(kind.component)?, block)?;
+        }
+        (self.bits, self.at) = (bits, at);
+        if !self.segments.reaches(self.end()) {
+            return None;
+        }
+        if self.units > 0 { Some(Step::Done) } else { self.segments.end().map(Step::Last) }
+    }
+
+    fn restart(&mut self) -> Option<()> {
+        self.segments.next(self.end(), 0xd0 + self.restart)?;
+        (self.bits, self.at, self.means) = (Bits::default(), 0, [0; MOST_COMPONENTS]);
+        self.restart = (self.restart + 1) & 7;
+        self.before_restart = self.restart_interval;
+        Some(())
+    }
+
+    // Which bit of the plain bytes comes next. Bytes that were moved out may have left some bits: then it is negative.
+    fn end(&self) -> isize {
+        8 * self.at as isize - self.bits.count() as isize
+    }
+}
+
+// Where the coefficients of a block are, in the order of the file.
+const PLACES: [u8; 64] = {
+    let mut places = [0; 64];
+    let (mut row, mut column, mut index) = (0_u8, 0_u8, 0);
+    while index < 64 {
+        places[index] = row * 8 + column;
+        let goes_up = (row + column).is_multiple_of(2);
+        match (goes_up, row, column) {
+            (true, _, 7) | (false, 0..7, 0) => row += 1,
+            (true, 0, _) | (false, 7, _) => column += 1,
+            (true, ..) => (row, column) = (row - 1, column + 1),
+            (false, ..) => (row, column) = (row + 1, column - 1),
+        }
+        index += 1;
+    }
+    places
+};
+
+// Decodes a block of zeros; returns how many bytes of the window were read. `None` if there is no such code.
+// A function of its own, so that its few variables are in registers.
+#[inline(never)]
+fn decode_block(
+    state: &mut Bits,
+    window: &[u8; WINDOW_BYTES],
+    dc: &Table,
+    ac: &Table,
+    mean: &mut i32,
+    block: &mut Block,
+) -> Option<usize> {
+    // What a refill is enough for, or for one symbol that has to be searched.
+    const LOOKUPS: u32 = 5;
+    const { assert!(LOOKUPS * LOOKUP_BITS <= Bits::REFILLED && LONGEST_BITS <= Bits::REFILLED) };
+    let mut bits = *state;
+    let mut at = 0;
+    bits.refill(window, &mut at);
+    let mut entry = dc.look_up(bits.peek());
+    if entry.last() > 63 {
+        entry = dc.search(bits.peek())?;
+    }
+    bits.take(entry);
+    *mean = mean.wrapping_add(i32::from(entry.first_value()));
+    block[0] = *mean as i16;
+    let mut index = 1;
+    'block: while index < 64 {
+        bits.refill(window, &mut at);
+        let Some(next) = look_up(&mut bits, ac, index, block) else {
+            index = decode_symbol(&mut bits, ac, index, block)?;
+            continue;
+        };
+        index = next;
+        if index > 63 {
+            break;
+        }
+        for _ in 1..LOOKUPS {
+            let Some(next) = look_up(&mut bits, ac, index, block) else { continue 'block };
+            index = next;
+            if index > 63 {
+                break 'block;
+            }
+        }
+    }
+    *state = bits;
+    Some(at)
+}
+
+// Decodes what one look tells. Returns where the next symbol begins, or `None` if a look does not tell.
+#[inline(always)]
+fn look_up(bits: &mut Bits, ac: &Table, index: usize, block: &mut Block) -> Option<usize> {
+    let entry = ac.look_up(bits.peek());
+    let last = index + entry.last();
+    if last > 63 {
+        return None;
+    }
+    bits.take(entry);
+    block[usize::from(PLACES[(index + entry.first()) & 63])] = entry.first_value();
+    block[usize::from(PLACES[last & 63])] = entry.last_value();
+    Some(index + entry.steps())
+}
+
+// Decodes a symbol that is not in the lookup, or of which it is not sure that it fits. Returns where the next begins.
+#[cold]
+#[inline(never)]
+fn decode_symbol(bits: &mut Bits, ac: &Table, index: usize, block: &mut Block) -> Option<usize> {
+    let entry = ac.search(bits.peek())?;
+    bits.take(entry);
+    if entry.steps() < 64 {
+        // libjpeg takes the last coefficient where zeros lead past it.
+        block[usize::from(PLACES[(index + entry.first()).min(63)])] = entry.first_value();
+    }
+    Some(index + entry.steps())
+}
