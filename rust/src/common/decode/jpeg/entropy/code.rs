@@ -9,7 +9,7 @@ const LONGEST_CODE_BITS: u32 = 16;
 
 /// A code as the file defines it (ITU-T T.81, annex C).
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Definition {
     /// How many codes there are of each length in bits; that of length 0 has no meaning.
     pub counts: [u8; 17],
@@ -117,7 +117,7 @@ pub struct Table {
     // symbol.
     beyond: [u32; 17],
     offset: [i32; 17],
-    symbols: [u8; 256],
+    definition: Definition,
     class: Class,
 }
 
@@ -128,7 +128,7 @@ impl Table {
             entries: [Entry::ABSENT; ENTRIES],
             beyond: [0; 17],
             offset: [0; 17],
-            symbols: definition.symbols,
+            definition: *definition,
             class,
         });
         let (mut code, mut number) = (0_u32, 0_usize);
@@ -147,7 +147,15 @@ impl Table {
             table.beyond[length as usize] = (code + count) << (LONGEST_CODE_BITS - length);
             code = (code + count) << 1;
         }
+        if class == Class::Ac {
+            table.pair();
+        }
         Some(table)
+    }
+
+    /// Whether it is the table of this code.
+    pub fn is_of(&self, definition: &Definition, class: Class) -> bool {
+        self.class == class && self.definition == *definition
     }
 
     fn insert(&mut self, code: u32, code_bits: u32, symbol: u8) {
@@ -164,8 +172,8 @@ impl Table {
         }
     }
 
-    /// Has the lookup tell two symbols where it can: worth its time for more than a few blocks.
-    pub fn pair(&mut self) {
+    // Has the lookup tell two symbols where it can.
+    fn pair(&mut self) {
         let single = self.entries;
         for (bits, entry) in self.entries.iter_mut().enumerate() {
             *entry = entry.and(single[bits.wrapping_shl(entry.length()) % ENTRIES], LOOKUP_BITS);
@@ -186,7 +194,7 @@ impl Table {
         let length = (1..=LONGEST_CODE_BITS).find(|&length| first < self.beyond[length as usize])?;
         let code = (first >> (LONGEST_CODE_BITS - length)) as i32;
         let number = usize::try_from(code + self.offset[length as usize]).ok()?;
-        let symbol = *self.symbols.get(number)?;
+        let symbol = *self.definition.symbols.get(number)?;
         let value_bits = u32::from(symbol & 15);
         let value = (bits << length >> 1 >> (63 - value_bits)) as u32;
         Some(Entry::one(length + value_bits, symbol, signed(value, value_bits), self.class))

@@ -6,11 +6,14 @@
 
 mod bits;
 mod code;
+mod known;
 mod segment;
 #[cfg(test)]
 mod tests;
 
 pub use code::Definition;
+
+use std::sync::Arc;
 
 use bits::{Bits, WINDOW_BYTES};
 use code::{Class, LONGEST_BITS, LOOKUP_BITS, Table};
@@ -21,9 +24,6 @@ pub const MOST_BLOCKS: usize = 10;
 const MOST_COMPONENTS: usize = 4;
 // What a unit takes, at most, and what is read ahead.
 const UNIT_BYTES: usize = MOST_BLOCKS * WINDOW_BYTES;
-
-// Shorter scans are decoded before it pays to have looked for pairs of symbols.
-const WORTH_PAIRING_BYTES: usize = 4 << 10;
 
 /// The coefficients of a block in rows.
 pub type Block = [i16; 64];
@@ -65,7 +65,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Scan<'a> {
     segments: Segments<'a>,
-    tables: Vec<Box<Table>>,
+    tables: Vec<Arc<Table>>,
     blocks: Vec<BlockKind>,
     means: [i32; MOST_COMPONENTS],
     bits: Bits,
@@ -94,11 +94,7 @@ impl<'a> Scan<'a> {
             let number = numbers[usize::from(class == Class::Ac)].get_mut(which)?;
             if number.is_none() {
                 let definitions = if class == Class::Ac { &layout.ac } else { &layout.dc };
-                let mut table = Table::new(&definitions[which], class)?;
-                if class == Class::Ac && data.len() >= WORTH_PAIRING_BYTES {
-                    table.pair();
-                }
-                tables.push(table);
+                tables.push(known::table(&definitions[which], class)?);
                 *number = Some(tables.len() - 1);
             }
             *number

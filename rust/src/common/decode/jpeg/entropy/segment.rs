@@ -2,6 +2,7 @@
 
 // Bytes looked at and copied at once.
 const STEP_BYTES: usize = 16;
+// Plain bytes at a time, at most.
 const PLAIN_BYTES: usize = 16 << 10;
 // Behind the plain bytes, where decoding reads ahead and past the end of a broken segment.
 const SLACK_BYTES: usize = 512;
@@ -13,6 +14,8 @@ pub struct Segments<'a> {
     // What comes next of `raw`: once the segment is there to its end, the marker.
     raw_at: usize,
     plain: Box<[u8]>,
+    // Plain bytes at a time: with room for another byte, a segment that ends is seen to.
+    most: usize,
     len: usize,
     is_whole: bool,
 }
@@ -20,7 +23,8 @@ pub struct Segments<'a> {
 impl<'a> Segments<'a> {
     /// Those of a scan whose first bytes `raw` begins with.
     pub fn new(raw: &'a [u8]) -> Self {
-        Self { raw, raw_at: 0, plain: vec![0; PLAIN_BYTES + SLACK_BYTES].into(), len: 0, is_whole: false }
+        let most = PLAIN_BYTES.min(raw.len() + 1);
+        Self { raw, raw_at: 0, plain: vec![0; most + SLACK_BYTES].into(), most, len: 0, is_whole: false }
     }
 
     /// Has at least `ahead` plain bytes from `at` on, or all to the end of the segment. Returns where `at` is now.
@@ -67,9 +71,9 @@ impl<'a> Segments<'a> {
         let mut len = self.len.saturating_sub(at);
         let mut rest = self.raw.get(self.raw_at..).unwrap_or_default();
         self.is_whole = loop {
-            let (taken, written) = copy_plain(rest, &mut self.plain[len..PLAIN_BYTES + STEP_BYTES]);
+            let (taken, written) = copy_plain(rest, &mut self.plain[len..self.most + STEP_BYTES]);
             (rest, len) = (&rest[taken..], len + written);
-            if len >= PLAIN_BYTES {
+            if len >= self.most {
                 break false;
             }
             match rest {

@@ -161,7 +161,7 @@ fn random_bits_become_what_they_stand_for() {
     for round in 0..300 {
         let blocks = 1 + random.below(10) as usize;
         let layout = random.layout(blocks, 1 + round as u64 % 2 * 4);
-        // Now and then more than there is in plain at a time, and few enough to be looked up one by one.
+        // Now and then more than there is in plain at a time.
         let plain =
             random.bytes(if round % 10 == 0 { 70_000 } else { 3 + round * 17 }, [9, 300][round / 2 % 2]);
         let raw = [stuffed(&plain), b"\xff\xd9".to_vec()].concat();
