@@ -146,3 +146,15 @@ def test_one_block_of_random_bits_in_codes_for_every_symbol() -> None:
     assert assert_as_pillow(files) == {"load": 400}
     pictures = {pixels.tobytes() for _, data in files if (pixels := pillow_rgb(data)) is not None}
     assert len(pictures) > 300
+
+
+def test_without_an_end_marker_pillows_blocks_decide() -> None:
+    # How far libjpeg reads ahead depends on where the blocks end that Pillow shows it.
+    files = []
+    for seed in range(50, 130):
+        image = noisy(344, 299, 8.6, seed).convert("L")
+        padding = 65_537 + seed - len(encoded(image, "JPEG", quality=95))
+        data = encoded(image, "JPEG", quality=95, comment=b"x" * padding)
+        files.append((f"seed {seed}", data[:-2]))
+    assert assert_as_pillow(files)["load"] > 0
+    assert_bands_as_pillow(files[::4])

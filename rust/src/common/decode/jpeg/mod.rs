@@ -36,7 +36,7 @@ pub(super) fn decode(data: &[u8], header: &Header, _limits: &Limits) -> Result<R
     Ok(image)
 }
 
-/// The pixels of `header`, which become `out` by bands. A broken file may be begun up to three times.
+/// The pixels of `header`, which become `out` by bands. A broken file may be begun twice.
 pub(super) fn decode_by_bands(data: &[u8], header: &Header, bands: &Bands<'_>, out: &mut [u8]) -> Result<()> {
     decode_rows(data, header, |rows| bands.feed(header.height, header.width * 3, out, |band| rows.read(band)))
 }
@@ -47,15 +47,11 @@ fn decode_rows(
     mut take: impl FnMut(&mut RgbRows<'_, '_>) -> std::result::Result<(), Stop>,
 ) -> Result<()> {
     let mut source = Source::whole(data)?;
-    // All that a file can be refused for is left to libjpeg.
-    let mut decoded = decode_from(&mut source, header, Entropy::Faster, &mut take);
-    if source.decompressor.has_replaced_entropy() && !matches!(decoded, Ok(()) | Err(Stop::Error(_))) {
-        decoded = decode_from(&mut Source::whole(data)?, header, Entropy::Libjpeg, &mut take);
-    }
-    match decoded {
-        // How far libjpeg reads ahead of what it needs depends on how the input is cut. Only for a file that ends
-        // too early does that decide, and then Pillow's own cuts must be made.
-        Err(Stop::Truncated) => {
+    match decode_from(&mut source, header, Entropy::Faster, &mut take) {
+        decoded @ (Ok(()) | Err(Stop::Error(_))) => decoded,
+        // How far libjpeg reads ahead of what it needs depends on how the input is cut. For a file that ends too early
+        // that decides, so Pillow's own cuts must be made. The faster decoder knows no broken file from such a one.
+        Err(stop) if source.decompressor.has_replaced_entropy() || matches!(stop, Stop::Truncated) => {
             decode_from(&mut Source::in_blocks(data)?, header, Entropy::Libjpeg, &mut take)
         }
         other => other,
