@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections.abc import Iterator
@@ -15,6 +16,25 @@ from images import scene
 from PIL import Image
 
 from sglang_mm_ray import _core
+
+# Subsamplings that Pillow does not write: 35x37 pixels at 4:4:0 and 4:1:1, made with libjpeg-turbo.
+# The tables of the codes are left out; decoders take these where there are none.
+TALL_CHROMA = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDADUlKC8oITUvKy88OTU/UIVXUElJUKN1e2GFwarLyL6qurfV8P//1eL/5re6////////"
+    "////zv//////////////2wBDATk8PFBGUJ1XV53/3Lrc////////////////////////////////////////////////////////"
+    "////////////wAARCAAlACMDARIAAhEBAxEB/9oADAMBAAIRAxEAPwCptJ+9TwvHXNat9/8AP8jNMAOw6U8Ln29qm+n9fluapiKM"
+    "dKkAz/s0r9vw0/M0TGqMfWpAO2Pxqb6/1+exomQSK288H8qdLxIRkVpFu3X70c9Rx5nf9RQAT8vBqQDjniovb+rHMmNAGfepVGB6"
+    "ipv/AF/wTRMaBjrUirx8vNK9/wCrmiYgXj2qQL6dam/9f8A0TK0ipvOWx7VJLkSH5M1cdv8AgHPUkuZ7fiAGB60UVFyq6OeI4Dj2"
+    "9KKSV4cz3NESAZ6cY9KKin7+5oh4HOBx70VCbcuXoaIgkyJCM/pRXVGnGxzVZPnZ/9k="
+)
+WIDE_CHROMA = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDADUlKC8oITUvKy88OTU/UIVXUElJUKN1e2GFwarLyL6qurfV8P//1eL/5re6////////"
+    "////zv//////////////2wBDATk8PFBGUJ1XV53/3Lrc////////////////////////////////////////////////////////"
+    "////////////wAARCAAlACMDAUEAAhEBAxEB/9oADAMBAAIRAxEAPwCptJ+9TwOw6U5RjpTlGPrWkn/X9eZpSYyRW3ng/lRRRVc1"
+    "TsiHTV+v3f8ABEC8dc08Ln29qeBn/ZpwHbH41m/6/r8fkOkyKXiQjIoooquX++ZOSv8AD+f+YoAJ+Xg04AZ96eBjrTwvHtWbf9f1"
+    "5FUmRSKm85bHtRRRS5odv6+8hxjf4vwFA454p6jA9RTlXj5eaeF9OtKT/r+vMdJkUuRIfkzRRRV3qGLlG+y/EAMD1pwHHt6VIBnp"
+    "xj0p4HOBx71lIumQSZEhGf0ooorT2Uv5v6+8yc3fp9yP/9k="
+)
 
 INKLING = _core.processor("inkling", json.dumps({"rescale_frac": None, "rescale_cap": None}))
 
@@ -126,6 +146,14 @@ def test_scans_damaged_anywhere(kind: str) -> None:
     files += damaged(f"large {kind}", jpeg(kind, 260, 190, 95), 25, seed=2)
     assert assert_as_pillow(files)["load"] > 50
     assert_bands_as_pillow(files[::4])
+
+
+@AS_PILLOWS_SIMD
+@pytest.mark.parametrize("data", [TALL_CHROMA, WIDE_CHROMA], ids=["4:4:0", "4:1:1"])
+def test_other_subsamplings(data: bytes) -> None:
+    files = [("whole", data), *truncations("cut", data, 7), *damaged("damaged", data, 100, seed=4)]
+    assert assert_as_pillow(files)["load"] > 40
+    assert_bands_as_pillow(files[::5])
 
 
 def test_one_block_of_random_bits_in_codes_for_every_symbol() -> None:
