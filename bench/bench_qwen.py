@@ -5,9 +5,8 @@ contenders take turns, in CPU time of the process, which with one thread is the 
 core by the function that SGLang publishes; transformers' two backends behind Pillow, where transformers is
 installed; and with `--peer` the compiled extension that SGLang ships (`_multimodal.*.so`). A lead is the
 median of the ratios within each turn; the ratio of the best times stands beside it. Where simplejpeg is
-installed, libjpeg-turbo decodes the file too, and no more: whoever has its pixels to the bit pays that
-much, so it bounds every lead. Parity is against the backend of the same arithmetic. The exit code is 1 if
-the core differs from it in any bit.
+installed, libjpeg-turbo decodes the file too, and no more. Parity is against the backend of the same
+arithmetic. The exit code is 1 if the core differs from it in any bit.
 """
 
 from __future__ import annotations
@@ -138,7 +137,7 @@ def stages(core: Any, model: str, data: bytes) -> dict[str, float]:
 
 
 def missed_goals(entry: Row) -> list[str]:
-    """What was asked for and is not reached, and what the decoding alone leaves of it."""
+    """What was asked for and is not reached, and what libjpeg-turbo's decoding alone would be."""
     missed = []
     for name, least in GOALS.items():
         goal, lead = least[entry["width_px"]], entry["leads"].get(name)
@@ -147,7 +146,7 @@ def missed_goals(entry: Row) -> list[str]:
         line = f"{entry['work']}: {lead['paired']:.1f} x {name}, asked for {goal:.0f} x"
         if alone := entry["contenders"].get(DECODE_ALONE):
             most = entry["contenders"][name]["best_ms"] / alone["best_ms"]
-            line += f"; decoding and nothing else would be {most:.1f} x"
+            line += f"; libjpeg-turbo's decoding and nothing else would be {most:.1f} x"
         missed.append(line)
     return missed
 
