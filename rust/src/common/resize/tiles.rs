@@ -6,7 +6,7 @@
 use super::windows::Windows;
 
 /// What the columns of a tile may take, so that they stay in the L1 cache.
-const TILE_BYTES: usize = 20 << 10;
+const TILE_BYTES: usize = 24 << 10;
 // A transposing kernel makes up to so many pixels at a time, and may write as many past the end of a tile.
 const MOST_PIXELS_AT_ONCE: usize = 16;
 

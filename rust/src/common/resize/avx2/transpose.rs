@@ -22,10 +22,9 @@ pub fn transpose<const CHANNELS: usize>(
     let loads = pairs.len().div_ceil(pairs_in_load);
     assert!(columns.len() >= loads * step_bytes);
     let order = shuffle::<CHANNELS>();
-    let rows: [&[u8]; CHUNK_ROWS] = std::array::from_fn(|row| source.tail_from(first_row + row));
     // Bytes are counted from where the first pair of the rows begins, before them if there is a phase.
     let (start, skipped) = (pairs.start * 2 * CHANNELS, phase * CHANNELS);
-    let end = skipped + rows[CHUNK_ROWS - 1].len();
+    let end = skipped + source.tail_from(first_row + CHUNK_ROWS - 1).len();
     // Only of these are all 16 bytes there, even in the last row, the shortest.
     let front = skipped.saturating_sub(start).div_ceil(load_bytes).min(loads);
     let whole = (end + load_bytes).saturating_sub(start + 16) / load_bytes;
@@ -33,29 +32,34 @@ pub fn transpose<const CHANNELS: usize>(
     for load in (0..front).chain(back..loads) {
         let at = start + load * load_bytes;
         let (offset, missing) = (at.saturating_sub(skipped), skipped.saturating_sub(at));
-        let lanes = std::array::from_fn(|row| load_ends([rows[row], rows[row + 8]], offset, missing));
+        let row = |row: usize| source.tail_from(first_row + row);
+        let lanes = std::array::from_fn(|index| load_ends([row(index), row(index + 8)], offset, missing));
         // SAFETY: the length of `columns` was checked above.
         unsafe { store_columns::<CHANNELS>(lanes, order, columns.as_mut_ptr().add(load * step_bytes)) };
     }
     if front < back {
         let offset = start + front * load_bytes - skipped;
         let columns = columns[front * step_bytes..].as_mut_ptr();
-        let evenly_apart = source.are_evenly_apart(first_row..first_row + CHUNK_ROWS);
+        let rows = first_row..first_row + CHUNK_ROWS;
         // SAFETY: as `front` and `back` were chosen, every row has 16 bytes there for all loads; the length of
         // `columns` was checked above.
         unsafe {
-            if evenly_apart {
-                let first = rows[0].as_ptr().add(offset);
+            if source.are_evenly_apart(rows.clone()) {
+                let first = source.tail_from(first_row).as_ptr().add(offset);
                 transpose_evenly::<CHANNELS>(first, source.row_bytes, back - front, order, columns);
             } else {
+                let rows = std::array::from_fn(|row| source.tail_from(rows.start + row));
                 transpose_each::<CHANNELS>(&rows, offset, back - front, order, columns);
             }
         }
     }
 }
 
+/// Not inlined, or the registers would not hold what the loop needs.
+///
 /// # Safety
 /// As [`load_evenly`] and [`store_columns`], for so many loads.
+#[inline(never)]
 #[target_feature(enable = "avx2")]
 unsafe fn transpose_evenly<const CHANNELS: usize>(
     mut first: *const u8,
@@ -74,6 +78,7 @@ unsafe fn transpose_evenly<const CHANNELS: usize>(
 
 /// # Safety
 /// All rows must have 16 bytes from `offset` on, and so at each further load; columns as for [`store_columns`].
+#[inline(never)]
 #[target_feature(enable = "avx2")]
 unsafe fn transpose_each<const CHANNELS: usize>(
     rows: &[&[u8]; CHUNK_ROWS],
