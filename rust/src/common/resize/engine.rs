@@ -118,6 +118,8 @@ impl Passes {
             .as_ref()
             .map_or(0, |weights| weights.scratch_bytes())
             .max(self.vertical.as_ref().map_or(0, |_| kernels::vertical_scratch_bytes(self.level)));
+        // A narrow strip leaves room for more groups, and the more the ring holds the fewer are moved.
+        let capacity = if self.vertical.is_some() { capacity.max(RING_BYTES / stride) } else { capacity };
         let ring_bytes = stride * capacity;
         let (rings, step_bytes) = target.bands.map_or((1, 0), |_| (strips, step_rows * out_row_bytes));
         let mut memory = Buffer::take(rings * ring_bytes + scratch_bytes + step_bytes)?;
