@@ -27,6 +27,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Whether each of these rows lies `row_bytes` behind the one before.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for AVX2"))]
     pub fn are_evenly_apart(&self, rows: Range<usize>) -> bool {
         rows.start >= self.phase && rows.end <= self.phase + self.count
     }
