@@ -143,6 +143,18 @@ def test_an_arithmetic_scan_ends_with_its_block_of_64_kib() -> None:
     assert verdicts["load"] > 50 and verdicts["refused"] > 50
 
 
+@pytest.mark.parametrize("kind", ["lossless", "sequential", "progressive"])
+def test_what_breaks_behind_the_last_row_counts_only_if_it_is_in_the_same_block(kind: str) -> None:
+    data = LOSSLESS if kind == "lossless" else jpeg(progressive=kind == "progressive")
+    scan, ends = data[:-2], (b"\xff\xda\x00\x03", b"\xff\xc4\x00\x03\x00", b"\xff\xf0", b"\xff\xd8")
+    files = []
+    for scan_end in range(65_520, 65_545):
+        padded = before_frame(scan, segment(0xFE, bytes(scan_end - len(scan) - 4)))
+        files += [(f"{scan_end} {end!r}", padded + end + b"\xff\xd9") for end in ends]
+    verdicts = assert_as_pillow(files)
+    assert verdicts["refused"] > 30 and (verdicts["load"] > 0) == (kind != "progressive")
+
+
 def test_a_huffman_file_of_several_blocks_cut_anywhere() -> None:
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (400, 380, 3), dtype=np.uint8))
     whole = encoded(noise, "JPEG", quality=95)

@@ -49,16 +49,20 @@ fn decode_rows(
     let mut source = Source::whole(data)?;
     match decode_from(&mut source, header, Entropy::Faster, &mut take) {
         decoded @ (Ok(()) | Err(Stop::Error(_))) => decoded,
-        // How far libjpeg reads ahead of what it needs depends on how the input is cut. For a file that ends too early
-        // that decides, so Pillow's own cuts must be made. The faster decoder knows no broken file from such a one.
-        Err(stop) if source.decompressor.has_replaced_entropy() || matches!(stop, Stop::Truncated) => {
+        // How far libjpeg reads beyond what it needs depends on how the input is cut. That decides if a file ends too
+        // early or breaks behind the last row, so Pillow's own cuts must be made. The faster decoder knows no broken file
+        // from such a one.
+        Err(stop)
+            if source.decompressor.has_replaced_entropy()
+                || matches!(stop, Stop::Truncated | Stop::BrokenBehindRows) =>
+        {
             decode_from(&mut Source::in_blocks(data)?, header, Entropy::Libjpeg, &mut take)
         }
         other => other,
     }
     .map_err(|stop| match stop {
         Stop::Truncated => CoreError::decode("JPEG", "the image file is truncated"),
-        Stop::Broken => CoreError::decode("JPEG", "broken data stream"),
+        Stop::Broken | Stop::BrokenBehindRows => CoreError::decode("JPEG", "broken data stream"),
         Stop::TooManyScans => {
             let limit = u64::from(source::MOST_SCANS);
             CoreError::LimitExceeded { what: "number of scans", value: limit + 1, limit }
@@ -82,6 +86,8 @@ enum Stop {
     Truncated,
     /// libjpeg gave up.
     Broken,
+    /// libjpeg gave up when all rows were there.
+    BrokenBehindRows,
     /// The file asks for more passes over the picture than any encoder makes.
     TooManyScans,
     /// Something that is not the file's fault.
@@ -119,7 +125,7 @@ fn decode_from(
 
 fn finish(source: &mut Source<'_>) -> std::result::Result<(), Stop> {
     match source.decompressor.finish() {
-        ffi::Status::Broken => Err(Stop::Broken),
+        ffi::Status::Broken => Err(Stop::BrokenBehindRows),
         ffi::Status::TooManyScans => Err(Stop::TooManyScans),
         // All rows are there: Pillow does not wait for the end marker.
         ffi::Status::Done | ffi::Status::Suspended => Ok(()),
