@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 import warnings
 from collections import Counter
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import reference
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -86,6 +88,17 @@ def assert_as_pillow(named: Iterable[tuple[str, bytes]]) -> Counter[str]:
         verdicts["refused" if pillow_rgb(data) is None else "load"] += 1
     assert not differences, f"{len(differences)} differ:\n" + "\n".join(differences[:20])
     return verdicts
+
+
+def assert_bands_as_pillow(named: list[tuple[str, bytes]]) -> None:
+    """The same through the path that finishes rows before the next ones are decoded."""
+    inkling = _core.processor("inkling", json.dumps({"rescale_frac": None, "rescale_cap": None}))
+    for (name, data), image in zip(named, inkling.preprocess_batch([data for _, data in named]), strict=True):
+        pixels = pillow_rgb(data)
+        assert isinstance(image, Exception) == (pixels is None), (name, image)
+        if pixels is not None:
+            bits = reference.bf16_bits(reference.inkling_patches_f32(pixels, 40))
+            np.testing.assert_array_equal(image.tensors["patches"], bits, err_msg=name)
 
 
 def encoded(image: Image.Image, format_name: str, **options: Any) -> bytes:

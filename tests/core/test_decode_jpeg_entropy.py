@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import base64
-import json
 import random
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-import reference
-from decoding import AS_PILLOWS_SIMD, assert_as_pillow, encoded, pillow_rgb, truncations
+from decoding import (
+    AS_PILLOWS_SIMD,
+    assert_as_pillow,
+    assert_bands_as_pillow,
+    encoded,
+    pillow_rgb,
+    truncations,
+)
 from images import scene
 from PIL import Image
-
-from sglang_mm_ray import _core
 
 # Subsamplings that Pillow does not write: 35x37 pixels at 4:4:0 and 4:1:1, made with libjpeg-turbo.
 # The tables of the codes are left out; decoders take these where there are none.
@@ -35,8 +38,6 @@ WIDE_CHROMA = base64.b64decode(
     "5FUmRSKm85bHtRRRS5odv6+8hxjf4vwFA454p6jA9RTlXj5eaeF9OtKT/r+vMdJkUuRIfkzRRRV3qGLlG+y/EAMD1pwHHt6VIBnp"
     "xj0p4HOBx71lIumQSZEhGf0ooorT2Uv5v6+8yc3fp9yP/9k="
 )
-
-INKLING = _core.processor("inkling", json.dumps({"rescale_frac": None, "rescale_cap": None}))
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "4:4:4": ("RGB", {"subsampling": "4:4:4"}),
@@ -91,16 +92,6 @@ def damaged(kind: str, data: bytes, count: int, seed: int) -> Iterator[tuple[str
                 case _:
                     broken[at:at] = bytes(chance.randrange(256) for _ in range(chance.randrange(1, 24)))
         yield f"{kind} {number} of seed {seed}", bytes(broken)
-
-
-def assert_bands_as_pillow(named: list[tuple[str, bytes]]) -> None:
-    """The same through the path that finishes rows before the next ones are decoded."""
-    for (name, data), image in zip(named, INKLING.preprocess_batch([data for _, data in named]), strict=True):
-        pixels = pillow_rgb(data)
-        assert isinstance(image, Exception) == (pixels is None), (name, image)
-        if pixels is not None:
-            bits = reference.bf16_bits(reference.inkling_patches_f32(pixels, 40))
-            np.testing.assert_array_equal(image.tensors["patches"], bits, err_msg=name)
 
 
 @pytest.mark.parametrize("kind", KINDS)
