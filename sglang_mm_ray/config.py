@@ -10,6 +10,7 @@ from typing import Any
 from . import _core
 from .errors import InvalidArgument
 from .fields import check_types
+from .fingerprint import fingerprint
 from .sources.policy import SourcePolicy
 
 __all__ = ["PoolConfig"]
@@ -134,9 +135,7 @@ class PoolConfig:
         Two processes with equal fingerprints give equal results for equal content; caches and workers of
         different fingerprints never mix.
         """
-        from .fingerprint import fingerprint
-
-        return fingerprint(self)
+        return fingerprint(self.processor(), self.transport, self.policy.pillow_formats)
 
     def replace(self, **changes: Any) -> PoolConfig:
         """A copy with some fields changed."""

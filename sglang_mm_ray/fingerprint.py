@@ -4,40 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import PIL
 
 from . import _core, pillow_order
 
-if TYPE_CHECKING:
-    from .config import PoolConfig
-
 __all__ = ["fingerprint", "ingredients"]
 
 
-def ingredients(config: PoolConfig) -> dict[str, Any]:
+def ingredients(processor: _core.Processor, transport: str, pillow_formats: Iterable[str]) -> dict[str, Any]:
     """Family, its full parameters, transport, and the versions that decide what pixels a file has.
 
     Pillow's version counts: it decodes the formats that the core leaves to it, and the core follows the order
     of the resize passes of the installed one. Threads and instruction sets do not count, since every one
     gives the same bits; nor do limits, since a refusal is never cached.
     """
-    processor = config.processor()
     return {
         "family": processor.name,
         "parameters": json.loads(processor.parameters_json),
-        "transport": config.transport,
+        "transport": transport,
         "core": _core.__version__,
         # Without its SIMD code libjpeg-turbo makes other pixels of damaged files.
         "jpeg_simd": _core.build_info()["jpeg_simd"],
         "pillow": PIL.__version__,
         "vertical_pass_first": pillow_order.adopt(),
-        "pillow_formats": sorted(config.policy.pillow_formats),
+        "pillow_formats": sorted(pillow_formats),
     }
 
 
-def fingerprint(config: PoolConfig) -> str:
+def fingerprint(processor: _core.Processor, transport: str, pillow_formats: Iterable[str]) -> str:
     """SHA-256 of the ingredients, as 64 hex digits."""
-    text = json.dumps(ingredients(config), sort_keys=True, separators=(",", ":"))
+    found = ingredients(processor, transport, pillow_formats)
+    text = json.dumps(found, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
