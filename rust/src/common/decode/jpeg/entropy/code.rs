@@ -1,5 +1,7 @@
 //! Huffman codes as tables that say with one look what the next one or two symbols of a block are.
 
+use std::hint::black_box;
+
 /// Bits that are looked up at once.
 pub const LOOKUP_BITS: u32 = 11;
 /// Bits of a code and a value, at most.
@@ -156,6 +158,12 @@ impl Table {
     /// Whether it is the table of this code.
     pub fn is_of(&self, definition: &Definition, class: Class) -> bool {
         self.class == class && self.definition == *definition
+    }
+
+    /// Has the lookup come into the cache, all of it at once: decoding would fetch it entry by entry and wait for each.
+    pub fn fetch(&self) {
+        const LINE_ENTRIES: usize = 64 / size_of::<Entry>();
+        black_box(self.entries.iter().step_by(LINE_ENTRIES).fold(0, |all, entry| all ^ entry.0));
     }
 
     fn insert(&mut self, code: u32, code_bits: u32, symbol: u8) {

@@ -17,6 +17,7 @@ pub fn table(definition: &Definition, class: Class) -> Option<Arc<Table>> {
         let found = known.iter().rposition(|table| table.is_of(definition, class));
         if let Some(found) = found {
             known[found..].rotate_left(1);
+            known[known.len() - 1].fetch();
             return known.last().cloned();
         }
     }
