@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 import sglang_mm_ray as smr
 from sglang_mm_ray import _core
-from sglang_mm_ray.arguments import PIECE_BYTES
-from sglang_mm_ray.cluster import warm_store
+from sglang_mm_ray.arguments import cut
+from sglang_mm_ray.cluster import warm_bytes, warm_store
 from sglang_mm_ray.stored_array import in_pieces
 
 CHUNK_IMAGES = 16
@@ -118,7 +118,7 @@ class _Echo:
 
     def __init__(self, size_bytes: int) -> None:
         self._answer = np.ones(size_bytes, np.uint8)
-        warm_store(1 << 30)
+        warm_store(warm_bytes(smr.PoolConfig().warm_bytes))
 
     def call(self, *_pieces: bytes) -> Any:
         return in_pieces(self._answer)
@@ -129,7 +129,7 @@ def bare_call(size_bytes: int) -> Callable[[bytes], None]:
     actor = _Echo.remote(size_bytes)
 
     def call(data: bytes) -> None:
-        ray.get(actor.call.remote(*(data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))))
+        ray.get(actor.call.remote(*cut(data)))
 
     return call
 

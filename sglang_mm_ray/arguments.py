@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from .messages import BatchRequest
 
-__all__ = ["PIECE_BYTES", "from_arguments", "to_arguments"]
+__all__ = ["PIECE_BYTES", "cut", "from_arguments", "to_arguments"]
 
 PIECE_BYTES = 96 << 10
 """Of one argument; with what Ray adds it stays below 100 KiB."""
@@ -29,6 +29,11 @@ def to_arguments(request: BatchRequest) -> tuple[Any, ...]:
     if references or size_bytes > _MOST_BYTES:
         return (request,)
     data = pickle.dumps(request, protocol=5)
+    return cut(data)
+
+
+def cut(data: bytes) -> tuple[bytes, ...]:
+    """`data` in pieces that Ray carries inside a call."""
     return tuple(data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "scale_note",
     "start_ray",
     "store_bytes",
+    "warm_bytes",
     "warm_store",
     "worker_name",
     "worker_names",
@@ -221,6 +222,11 @@ def store_bytes(node_id: str | None = None) -> int:
             if node_id is None or node["NodeID"] == node_id
         )
     )
+
+
+def warm_bytes(most_bytes: int, node_id: str | None = None) -> int:
+    """How much to touch of a node's object store, or of all: so much at most, and never above a quarter."""
+    return min(most_bytes, store_bytes(node_id) // 4)
 
 
 def reason_of(error: BaseException) -> str:

@@ -33,7 +33,7 @@ from ..cluster import (
     read_note,
     reason_of,
     scale_note,
-    store_bytes,
+    warm_bytes,
     worker_name,
     worker_names,
     write_note,
@@ -243,8 +243,7 @@ class PoolController:
         return beat
 
     async def _warm(self, worker: _Worker) -> None:
-        store = await asyncio.to_thread(store_bytes, worker.node_id)
-        size_bytes = min(self._config.warm_bytes, store // 4)
+        size_bytes = await asyncio.to_thread(warm_bytes, self._config.warm_bytes, worker.node_id)
         if size_bytes > 0:
             await asyncio.wait_for(worker.handle.warm.remote(size_bytes), self._config.start_timeout_s)
 

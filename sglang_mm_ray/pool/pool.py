@@ -23,6 +23,7 @@ from ..cluster import (
     reason_of,
     start_ray,
     store_bytes,
+    warm_bytes,
     warm_store,
 )
 from ..config import PoolConfig
@@ -118,7 +119,7 @@ class PreprocessPool:
         if self._live().wait_for_workers(None, config.start_timeout_s) == 0:
             reason = self._live().last_error or "it is still starting"
             raise WorkerLost(f"no worker came up within {config.start_timeout_s:g} s: {reason}")
-        warm_store(min(config.warm_bytes, store_bytes() // 4))
+        warm_store(warm_bytes(config.warm_bytes))
 
     @classmethod
     def start(

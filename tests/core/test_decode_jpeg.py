@@ -20,6 +20,7 @@ from decoding import (
     truncations,
 )
 from images import picture
+from jpegs import segment
 from PIL import Image
 
 from sglang_mm_ray import _core
@@ -61,10 +62,6 @@ def frame_at(data: bytes) -> int:
 
 def patched(data: bytes, at: int, replacement: bytes) -> bytes:
     return data[:at] + replacement + data[at + len(replacement) :]
-
-
-def segment(code: int, content: bytes) -> bytes:
-    return bytes((0xFF, code)) + struct.pack(">H", len(content) + 2) + content
 
 
 def before_frame(data: bytes, inserted: bytes) -> bytes:

@@ -18,6 +18,7 @@ from decoding import (
     truncations,
 )
 from images import scene
+from jpegs import segment
 from PIL import Image
 
 # Subsamplings that Pillow does not write: 35x37 pixels at 4:4:0 and 4:1:1, made with libjpeg-turbo.
@@ -157,9 +158,7 @@ def test_one_block_of_random_bits_in_codes_for_every_symbol() -> None:
         means = bytes((0, *(0,) * 4, 16, *(0,) * 11, *chance.sample(range(16), 16)))
         counts = (0, 0, 1, 3, 8, 10, 12, 20, 22, 30, 30, 30, 30, 30, 20, 10)
         others = bytes((0x10, *counts, *chance.sample(range(256), 256)))
-        tables = b"".join(
-            b"\xff\xc4" + (len(content) + 2).to_bytes(2, "big") + content for content in (means, others)
-        )
+        tables = segment(0xC4, means) + segment(0xC4, others)
         bits = bytes(chance.randrange(256) for _ in range(260)).replace(b"\xff", b"\xff\0")
         files.append((f"{number}", head + tables + frame_to_scan + bits + b"\xff\xd9"))
     assert assert_as_pillow(files) == {"load": 400}

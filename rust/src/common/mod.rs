@@ -8,6 +8,8 @@ pub mod dims;
 pub mod hash;
 pub mod limits;
 pub mod memory;
+#[cfg(test)]
+pub mod random;
 pub mod resize;
 pub mod simd;
 pub mod streaming;

@@ -1,25 +1,12 @@
 use super::*;
+use crate::common::random::Random;
 
 const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() >> 33) as usize % end
-    }
-
     fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 24) as f32
+        (self.bits() >> 40) as f32 / (1 << 24) as f32
     }
 }
 
@@ -42,7 +29,7 @@ fn check<T: Normalised + std::fmt::Debug + PartialEq>(
     if streamer.is_some() {
         out_stride = out_stride.next_multiple_of(64);
     }
-    let bytes: Vec<u8> = (0..(count - 1) * stride + len).map(|_| random.next() as u8).collect();
+    let bytes: Vec<u8> = (0..(count - 1) * stride + len).map(|_| random.bits() as u8).collect();
     let untouched = T::from_f32(77.0);
     let mut memory = vec![untouched; (count - 1) * out_stride + len + 128];
     let start = memory.as_ptr().align_offset(64) + skew;
@@ -133,7 +120,7 @@ fn packed_lines_have_no_gaps() {
     let mut random = Random(4);
     for len in 1..300 {
         let (count, stride) = (1 + random.below(4), len + random.below(20));
-        let bytes: Vec<u8> = (0..(count - 1) * stride + len).map(|_| random.next() as u8).collect();
+        let bytes: Vec<u8> = (0..(count - 1) * stride + len).map(|_| random.bits() as u8).collect();
         let expected: Vec<u8> = bytes.chunks(stride).flat_map(|line| line[..len].to_vec()).collect();
         for level in Level::available() {
             let mut packed = vec![0; expected.len()];
@@ -151,7 +138,7 @@ fn a_run_may_start_anywhere_and_nearly_all_of_it_is_aligned() {
         level: Level,
     ) {
         let len = 3 * random.below(200);
-        let bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+        let bytes: Vec<u8> = (0..len).map(|_| random.bits() as u8).collect();
         let untouched = T::from_f32(77.0);
         for skew in 0..64 / size_of::<T>() {
             let mut memory = vec![untouched; len + 256];

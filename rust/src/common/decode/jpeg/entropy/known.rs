@@ -13,13 +13,10 @@ static KNOWN: Mutex<Vec<Arc<Table>>> = Mutex::new(Vec::new());
 
 /// The table of a code; `None` if no such code exists.
 pub fn table(definition: &Definition, class: Class) -> Option<Arc<Table>> {
-    if let Ok(mut known) = KNOWN.try_lock() {
-        let found = known.iter().rposition(|table| table.is_of(definition, class));
-        if let Some(found) = found {
-            known[found..].rotate_left(1);
-            known[known.len() - 1].fetch();
-            return known.last().cloned();
-        }
+    if let Some(table) = find(definition, class) {
+        // Without the lock, which another thread may want meanwhile.
+        table.fetch();
+        return Some(table);
     }
     let table: Arc<Table> = Table::new(definition, class)?.into();
     if let Ok(mut known) = KNOWN.try_lock()
@@ -31,6 +28,13 @@ pub fn table(definition: &Definition, class: Class) -> Option<Arc<Table>> {
         known.push(Arc::clone(&table));
     }
     Some(table)
+}
+
+fn find(definition: &Definition, class: Class) -> Option<Arc<Table>> {
+    let mut known = KNOWN.try_lock().ok()?;
+    let found = known.iter().rposition(|table| table.is_of(definition, class))?;
+    known[found..].rotate_left(1);
+    known.last().cloned()
 }
 
 #[cfg(test)]

@@ -2,31 +2,18 @@
 
 use super::code::Class;
 use super::*;
-
-struct Random(u64);
+use crate::common::random::Random;
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
     // A code for `symbols`, which come in random order. Up to
     // `most_others` other codes are left, of which one is all ones.
-    fn code(&mut self, mut symbols: Vec<u8>, most_others: u64) -> Definition {
+    fn code(&mut self, mut symbols: Vec<u8>, most_others: usize) -> Definition {
         let mut definition = Definition { counts: [0; 17], symbols: [0; 256] };
         // Codes of a tree that grows where it may. The one of all ones is not allowed.
         let mut lengths = vec![1, 1];
         let others = 1 + if self.below(3) == 0 { self.below(most_others) } else { 0 };
-        while lengths.len() < symbols.len() + others as usize {
-            let split = self.below(lengths.len() as u64) as usize;
+        while lengths.len() < symbols.len() + others {
+            let split = self.below(lengths.len());
             if lengths[split] < 16 {
                 lengths[split] += 1;
                 lengths.push(lengths[split]);
@@ -36,13 +23,13 @@ impl Random {
         for length in &lengths[..symbols.len()] {
             definition.counts[*length] += 1;
         }
-        for place in &mut definition.symbols[..lengths.len() - others as usize] {
-            *place = symbols.swap_remove(self.below(symbols.len() as u64) as usize);
+        for place in &mut definition.symbols[..lengths.len() - others] {
+            *place = symbols.swap_remove(self.below(symbols.len()));
         }
         definition
     }
 
-    fn layout(&mut self, blocks: usize, most_others: u64) -> Layout {
+    fn layout(&mut self, blocks: usize, most_others: usize) -> Layout {
         let mut layout = Layout {
             dc: [Definition { counts: [0; 17], symbols: [0; 256] }; 4],
             ac: [Definition { counts: [0; 17], symbols: [0; 256] }; 4],
@@ -58,7 +45,7 @@ impl Random {
         }
         for number in [0, 1, 3] {
             // Sometimes only short values, as in a photograph.
-            let most = [16, 4, 3][self.below(3) as usize];
+            let most = [16, 4, 3][self.below(3)];
             layout.ac[number] =
                 self.code((0..=255).filter(|symbol| symbol & 15 < most).collect(), most_others);
         }
@@ -66,8 +53,8 @@ impl Random {
     }
 
     // One in `rarity` is 0xff.
-    fn bytes(&mut self, len: usize, rarity: u64) -> Vec<u8> {
-        (0..len).map(|_| if self.below(rarity) == 0 { 0xff } else { self.next() as u8 }).collect()
+    fn bytes(&mut self, len: usize, rarity: usize) -> Vec<u8> {
+        (0..len).map(|_| if self.below(rarity) == 0 { 0xff } else { self.bits() as u8 }).collect()
     }
 }
 
@@ -159,8 +146,8 @@ fn random_bits_become_what_they_stand_for() {
     let mut random = Random(3);
     let mut units = 0;
     for round in 0..300 {
-        let blocks = 1 + random.below(10) as usize;
-        let layout = random.layout(blocks, 1 + round as u64 % 2 * 4);
+        let blocks = 1 + random.below(10);
+        let layout = random.layout(blocks, 1 + round % 2 * 4);
         // Now and then more than there is in plain at a time.
         let plain =
             random.bytes(if round % 10 == 0 { 70_000 } else { 3 + round * 17 }, [9, 300][round / 2 % 2]);
@@ -225,9 +212,9 @@ fn restarts_are_followed_and_the_end_is_found() {
     for round in 0..60 {
         let blocks = 1 + round % 3;
         let mut layout = random.layout(blocks, 1);
-        let interval = 1 + random.below(4) as usize;
-        let whole = random.below(20) as usize;
-        let last = 1 + random.below(interval as u64) as usize;
+        let interval = 1 + random.below(4);
+        let whole = random.below(20);
+        let last = 1 + random.below(interval);
         let counts = [vec![interval; whole], vec![last]].concat();
         layout.units = counts.iter().sum::<usize>() as u64;
         layout.restart_interval = interval as u32;
@@ -259,7 +246,7 @@ fn restarts_are_followed_and_the_end_is_found() {
         if segments.len() < 2 {
             continue;
         }
-        let wrong = random.below(segments.len() as u64 - 1) as usize;
+        let wrong = random.below(segments.len() - 1);
         let changes: [&dyn Fn(Vec<u8>) -> Vec<u8>; 5] = [
             &|marker| vec![0xff, (marker[1] + 1) & 7 | 0xd0],
             &|_| vec![0xff, 0xd9],
