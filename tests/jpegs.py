@@ -75,6 +75,8 @@ class Made:
     padding: str = "1"
     restart: Callable[[int], bytes] = in_order
     surplus_units: int = 0
+    # Coefficients that come to samples of 8 bits or not much more, instead of any.
+    is_gentle: bool = False
     end: bytes = b"\xff\xd9"
 
     def units(self) -> int:
@@ -85,15 +87,22 @@ class Made:
     def file(self, chance: random.Random) -> bytes:
         """The whole file."""
         count = len(self.factors)
-        means = [Code(range(16 if chance.random() < 0.5 else 9), chance) for _ in range(2)]
-        others = [Code(chance.sample(range(256), chance.randrange(2, 200)), chance) for _ in range(2)]
+        most_factor, most_mean_bits, most_bits = 255, 16 if chance.random() < 0.5 else 9, 16
+        if self.is_gentle:
+            most_factor, most_mean_bits, most_bits = 6, 6, chance.randrange(2, 6)
+        symbols = [symbol for symbol in range(256) if symbol % 16 < most_bits]
+        means = [Code(range(most_mean_bits), chance) for _ in range(2)]
+        others = [
+            Code(chance.sample(symbols, chance.randrange(2, min(200, len(symbols)))), chance)
+            for _ in range(2)
+        ]
         tables = [(chance.randrange(2), chance.randrange(2)) for _ in range(count)]
         frame = struct.pack(">BHHB", 8, self.height_px, self.width_px, count)
         frame += b"".join(bytes((i, h << 4 | v, 0)) for i, (h, v) in enumerate(self.factors))
         scan = b"".join(bytes((i, tables[i][0] << 4 | tables[i][1])) for i in range(count))
         parts = [
             b"\xff\xd8",
-            segment(0xDB, bytes((0, *(chance.randrange(1, 256) for _ in range(64))))),
+            segment(0xDB, bytes((0, *(chance.randrange(1, most_factor + 1) for _ in range(64))))),
             segment(0xC1, frame),
             *(segment(0xC4, bytes((i,)) + code.definition) for i, code in enumerate(means)),
             *(segment(0xC4, bytes((16 + i,)) + code.definition) for i, code in enumerate(others)),

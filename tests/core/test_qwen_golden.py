@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from sglang_mm_ray import _core
 
-LEVELS = _core.build_info()["simd_available"]
-
 
 @pytest.fixture(scope="module")
 def facts() -> dict[str, Any]:
@@ -31,13 +29,6 @@ def pass_order() -> Iterator[None]:
     _core.common.set_vertical_first_when_tall(True)
     yield
     _core.common.set_vertical_first_when_tall(reference.pillow_is_vertical_first())
-
-
-@pytest.fixture(params=LEVELS)
-def level(request: pytest.FixtureRequest) -> Iterator[str]:
-    _core.set_simd_level(request.param)
-    yield request.param
-    _core.set_simd_level(None)
 
 
 def processor(config: qwen.Config, backend: str, **more: Any) -> _core.Processor:

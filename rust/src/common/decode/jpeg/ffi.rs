@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use super::entropy::{Block, Layout, Scan, Step};
+use super::pixels::Frame;
 use crate::error::{CoreError, Result};
 
 // Links libjpeg-turbo, whose functions only the shim calls.
@@ -30,6 +31,7 @@ unsafe extern "C" {
     fn smr_jpeg_size(shim: *const Shim, width: *mut c_uint, height: *mut c_uint, components: *mut c_int);
     fn smr_jpeg_start(shim: *mut Shim) -> c_int;
     fn smr_jpeg_layout(shim: *const Shim, layout: *mut Layout) -> c_int;
+    fn smr_jpeg_frame(shim: *const Shim, frame: *mut Frame) -> c_int;
     fn smr_jpeg_replace_entropy(shim: *mut Shim, decode: DecodeUnit, scan: *mut c_void);
     fn smr_jpeg_row_bytes(shim: *const Shim) -> usize;
     fn smr_jpeg_rows(shim: *mut Shim, out: *mut u8, count: usize, done: *mut usize) -> c_int;
@@ -122,19 +124,33 @@ impl<'a> Decompressor<'a> {
         self.scan.is_some()
     }
 
-    /// Has [`Scan`] do the Huffman decoding if it can. After the start, with all of the input shown.
-    pub fn replace_entropy(&mut self) {
+    /// The rest of the input as a scan, if [`Scan`] is for it. After the start, with all of the input shown.
+    pub fn scan(&self) -> Option<Scan<'a>> {
         let mut layout = MaybeUninit::uninit();
         // SAFETY: the shim is alive, and fills the layout if it returns another number than 0.
         let layout = unsafe {
             if smr_jpeg_layout(self.shim.as_ptr(), layout.as_mut_ptr()) == 0 {
-                return;
+                return None;
             }
             layout.assume_init()
         };
-        let coded =
-            self.input.get(self.input.len() - self.unread().min(self.input.len())..).unwrap_or_default();
-        let Some(scan) = Scan::new(coded, &layout) else { return };
+        Scan::new(self.coded(), &layout)
+    }
+
+    /// The bytes of the input that were not consumed.
+    pub fn coded(&self) -> &'a [u8] {
+        self.input.get(self.input.len() - self.unread().min(self.input.len())..).unwrap_or_default()
+    }
+
+    /// What the picture consists of, if it is grey or has luminance and two colour differences. Where there is a scan.
+    pub fn frame(&self) -> Option<Frame> {
+        let mut frame = MaybeUninit::uninit();
+        // SAFETY: the shim is alive, and fills the frame if it returns another number than 0.
+        unsafe { (smr_jpeg_frame(self.shim.as_ptr(), frame.as_mut_ptr()) != 0).then(|| frame.assume_init()) }
+    }
+
+    /// Has `scan` do the Huffman decoding. Once, after the start.
+    pub fn replace_entropy(&mut self, scan: Scan<'a>) {
         let scan = *self.scan.insert(NonNull::from(Box::leak(Box::new(scan))));
         // SAFETY: the shim is alive; the scan lives until `Drop`, and nothing but `decode_unit` uses it until then.
         unsafe { smr_jpeg_replace_entropy(self.shim.as_ptr(), decode_unit, scan.as_ptr().cast()) };

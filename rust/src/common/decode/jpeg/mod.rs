@@ -3,13 +3,15 @@
 //! Pillow reads the segments up to the first scan itself (`segments`), then hands the whole file to libjpeg in
 //! blocks of 64 KiB (`source`). Warnings of libjpeg are no errors.
 //!
-//! Of a whole and sound sequential file, libjpeg gets the coefficients from a faster decoder of Huffman codes
-//! (`entropy`) and does the rest. Where that meets trouble, all is done again without it.
+//! Of a whole and sound sequential file, a faster decoder of Huffman codes (`entropy`) makes the coefficients. If the picture
+//! is of a common kind, faster kernels (`pixels`) make the rows of them, else libjpeg does. Where those meet trouble,
+//! all is done again without them.
 
 mod cmyk;
 mod entropy;
 mod exif;
 mod ffi;
+mod pixels;
 mod segments;
 mod source;
 
@@ -17,7 +19,10 @@ use super::{Header, RgbImage};
 use crate::common::bands::Bands;
 use crate::common::limits::Limits;
 use crate::common::memory::Buffer;
+use crate::common::simd::{Level, level};
 use crate::error::{CoreError, Result};
+use entropy::Scan;
+use pixels::Picture;
 use source::Source;
 
 pub(super) const DECODER: &str = "jpeg";
@@ -47,22 +52,24 @@ fn decode_rows(
     mut take: impl FnMut(&mut RgbRows<'_, '_>) -> std::result::Result<(), Stop>,
 ) -> Result<()> {
     let mut source = Source::whole(data)?;
-    match decode_from(&mut source, header, Entropy::Faster, &mut take) {
+    match decode_from(&mut source, header, Decoder::Faster(level()?), &mut take) {
         decoded @ (Ok(()) | Err(Stop::Error(_))) => decoded,
         // How far libjpeg reads beyond what it needs depends on how the input is cut. That decides if a file ends too
         // early or breaks behind the last row, so Pillow's own cuts must be made. The faster decoder knows no broken file
         // from such a one.
         Err(stop)
             if source.decompressor.has_replaced_entropy()
-                || matches!(stop, Stop::Truncated | Stop::BrokenBehindRows) =>
+                || matches!(stop, Stop::GaveUp | Stop::Truncated | Stop::BrokenBehindRows) =>
         {
-            decode_from(&mut Source::in_blocks(data)?, header, Entropy::Libjpeg, &mut take)
+            decode_from(&mut Source::in_blocks(data)?, header, Decoder::Libjpeg, &mut take)
         }
         other => other,
     }
     .map_err(|stop| match stop {
         Stop::Truncated => CoreError::decode("JPEG", "the image file is truncated"),
-        Stop::Broken | Stop::BrokenBehindRows => CoreError::decode("JPEG", "broken data stream"),
+        Stop::Broken | Stop::BrokenBehindRows | Stop::GaveUp => {
+            CoreError::decode("JPEG", "broken data stream")
+        }
         Stop::TooManyScans => {
             let limit = u64::from(source::MOST_SCANS);
             CoreError::LimitExceeded { what: "number of scans", value: limit + 1, limit }
@@ -71,11 +78,11 @@ fn decode_rows(
     })
 }
 
-/// Who does the Huffman decoding.
+/// Who decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Entropy {
-    /// This crate where it can, which is for files that are whole and sound.
-    Faster,
+enum Decoder {
+    /// This crate, by this level's kernels, as far as it can; that is for files that are whole and sound.
+    Faster(Level),
     /// libjpeg.
     Libjpeg,
 }
@@ -88,6 +95,8 @@ enum Stop {
     Broken,
     /// libjpeg gave up when all rows were there.
     BrokenBehindRows,
+    /// The file is not for this crate's decoder.
+    GaveUp,
     /// The file asks for more passes over the picture than any encoder makes.
     TooManyScans,
     /// Something that is not the file's fault.
@@ -103,7 +112,7 @@ impl From<CoreError> for Stop {
 fn decode_from(
     source: &mut Source<'_>,
     header: &Header,
-    entropy: Entropy,
+    decoder: Decoder,
     take: impl FnOnce(&mut RgbRows<'_, '_>) -> std::result::Result<(), Stop>,
 ) -> std::result::Result<(), Stop> {
     source.run(ffi::Decompressor::read_header)?;
@@ -116,11 +125,33 @@ fn decode_from(
         return Err(Stop::Broken);
     }
     source.run(ffi::Decompressor::start)?;
-    if entropy == Entropy::Faster {
-        source.decompressor.replace_entropy();
+    if let Decoder::Faster(level) = decoder
+        && let Some(scan) = source.decompressor.scan()
+    {
+        match picture(source, scan, level)? {
+            Ok(picture) => {
+                let coded = source.decompressor.coded();
+                let mut rows = RgbRows::Picture(Box::new(picture));
+                take(&mut rows)?;
+                return if rows.end(coded) { Ok(()) } else { Err(Stop::GaveUp) };
+            }
+            Err(scan) => source.decompressor.replace_entropy(scan),
+        }
     }
-    take(&mut RgbRows { source, width, components, unconverted: None })?;
+    take(&mut RgbRows::Libjpeg(LibjpegRows { source, width, components, unconverted: None }))?;
     finish(source)
+}
+
+// The picture of a scan, or the scan if libjpeg is to make the pixels.
+fn picture<'a>(
+    source: &Source<'a>,
+    scan: Scan<'a>,
+    level: Level,
+) -> Result<std::result::Result<Picture<'a>, Scan<'a>>> {
+    match source.decompressor.frame() {
+        Some(frame) => Picture::new(scan, &frame, level),
+        None => Ok(Err(scan)),
+    }
 }
 
 fn finish(source: &mut Source<'_>) -> std::result::Result<(), Stop> {
@@ -141,15 +172,36 @@ fn read_rows(source: &mut Source<'_>, out: &mut [u8], row_bytes: usize) -> std::
 }
 
 // The rows of a picture, in order.
-struct RgbRows<'s, 'a> {
+enum RgbRows<'s, 'a> {
+    Picture(Box<Picture<'a>>),
+    Libjpeg(LibjpegRows<'s, 'a>),
+}
+
+impl RgbRows<'_, '_> {
+    // Fills `rgb` with the next rows.
+    fn read(&mut self, rgb: &mut [u8]) -> std::result::Result<(), Stop> {
+        match self {
+            Self::Picture(picture) => picture.read(rgb).ok_or(Stop::GaveUp),
+            Self::Libjpeg(rows) => rows.read(rgb),
+        }
+    }
+
+    // Whether the marker that ends the file is what comes behind the last unit in the coded bytes.
+    fn end(&self, coded: &[u8]) -> bool {
+        let Self::Picture(picture) = self else { return false };
+        let behind = picture.end().and_then(|end| coded.get(end..)).unwrap_or_default();
+        behind.iter().find(|&&byte| byte != 0xff) == Some(&0xd9)
+    }
+}
+
+struct LibjpegRows<'s, 'a> {
     source: &'s mut Source<'a>,
     width: usize,
     components: usize,
     unconverted: Option<Buffer>,
 }
 
-impl RgbRows<'_, '_> {
-    // Fills `rgb` with the next rows.
+impl LibjpegRows<'_, '_> {
     fn read(&mut self, rgb: &mut [u8]) -> std::result::Result<(), Stop> {
         let Self { source, width, components, unconverted } = self;
         if *components == 3 {
@@ -201,25 +253,28 @@ mod tests {
         assert_eq!(image.pixels.bytes(), [128; 192]);
     }
 
-    // Whether the crate's own Huffman decoding makes the pixels.
-    fn is_faster(data: &[u8]) -> bool {
+    // Whether the crate's own decoding makes the pixels, or libjpeg of the crate's coefficients.
+    fn is_faster(data: &[u8], level: Level) -> bool {
         let mut source = Source::whole(data).expect("memory");
         let header = header(data).expect("a header");
         let mut rgb = vec![0; header.width * header.height * 3];
-        let decoded = decode_from(&mut source, &header, Entropy::Faster, |rows| rows.read(&mut rgb));
-        source.decompressor.has_replaced_entropy() && decoded.is_ok()
+        let decoded = decode_from(&mut source, &header, Decoder::Faster(level), |rows| rows.read(&mut rgb));
+        let has_left_scan_alone = source.decompressor.coded().len() > 2;
+        decoded.is_ok() && (source.decompressor.has_replaced_entropy() || has_left_scan_alone)
     }
 
     #[test]
     fn sound_sequential_files_take_the_fast_path() {
         let (data, mut progressive) = (grey(), grey());
-        assert!(is_faster(&data));
+        assert!(Level::available().all(|level| is_faster(&data, level)));
         let at = |wanted: &[u8]| data.windows(2).position(|pair| pair == wanted).expect("a marker");
         let (frame, scan) = (at(b"\xff\xc0"), at(b"\xff\xda"));
         progressive[frame + 1] = 0xc2;
         progressive[scan + 8] = 0;
         let without_end = &data[..data.len() - 2];
-        assert!(!is_faster(&progressive) && !is_faster(without_end));
+        for level in Level::available() {
+            assert!(!is_faster(&progressive, level) && !is_faster(without_end, level));
+        }
         assert!(image_decode_rgb(&progressive).is_ok() && image_decode_rgb(without_end).is_err());
     }
 

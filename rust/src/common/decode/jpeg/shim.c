@@ -39,6 +39,15 @@ typedef struct {
     unsigned char ac_tables[MAX_COMPS_IN_SCAN];
 } smr_layout;
 
+/* As `Frame` in pixels/mod.rs. */
+typedef struct {
+    unsigned width_px;
+    unsigned height_px;
+    unsigned components;
+    unsigned char samplings[3][2];
+    short factors[3][DCTSIZE2];
+} smr_frame;
+
 /* Decodes a unit to its blocks; returns 0 if it cannot. Sets `*consumed` after the last one. */
 typedef int (*smr_decode)(void *scan, JBLOCKROW *blocks, size_t *consumed);
 
@@ -189,6 +198,30 @@ int smr_jpeg_layout(const smr_jpeg *self, smr_layout *layout) {
     for (int i = 0; i < D_MAX_BLOCKS_IN_MCU; i++) layout->components[i] = (unsigned char)cinfo->MCU_membership[i];
     layout->restart_interval = cinfo->restart_interval;
     layout->units = (unsigned long long)cinfo->MCUs_per_row * cinfo->MCU_rows_in_scan;
+    return 1;
+}
+
+/* Whether the picture is grey, or luminance with two colour differences; if so, what is in it. After the start, for a picture
+ * that has a layout. */
+int smr_jpeg_frame(const smr_jpeg *self, smr_frame *frame) {
+    const struct jpeg_decompress_struct *cinfo = &self->cinfo;
+    const int is_grey = cinfo->num_components == 1 && cinfo->out_color_space == JCS_GRAYSCALE;
+    const int is_colour = cinfo->num_components == 3 && cinfo->jpeg_color_space == JCS_YCbCr &&
+                          cinfo->out_color_space == JCS_RGB;
+    if (!is_grey && !is_colour) return 0;
+    if (!cinfo->do_fancy_upsampling || cinfo->dct_method != JDCT_ISLOW) return 0;
+    if (cinfo->output_width != cinfo->image_width || cinfo->output_height != cinfo->image_height) return 0;
+    memset(frame, 0, sizeof *frame);
+    frame->width_px = cinfo->image_width;
+    frame->height_px = cinfo->image_height;
+    frame->components = (unsigned)cinfo->num_components;
+    for (int i = 0; i < cinfo->num_components; i++) {
+        const jpeg_component_info *component = cinfo->cur_comp_info[i];
+        if (component != &cinfo->comp_info[i] || component->quant_table == NULL) return 0;
+        frame->samplings[i][0] = (unsigned char)component->h_samp_factor;
+        frame->samplings[i][1] = (unsigned char)component->v_samp_factor;
+        for (int j = 0; j < DCTSIZE2; j++) frame->factors[i][j] = (short)component->quant_table->quantval[j];
+    }
     return 1;
 }
 

@@ -42,6 +42,12 @@ impl Entry {
         Self(u64::from(length) | zeros << 8 | zeros << 16 | (zeros + 1) << 24 | value << 32 | value << 48)
     }
 
+    // One whose value is not known. Goes too far for any block, so that it is looked at again, and is too long to be paired.
+    fn without_value(code_bits: u32, symbol: u8) -> Self {
+        let (zeros, value_bits) = (u64::from(symbol >> 4), u64::from(symbol & 15));
+        Self(63 | zeros << 8 | 64 << 16 | u64::from(code_bits) << 32 | value_bits << 48)
+    }
+
     // This one and then `other`, if they are at most `most_bits` long; else this one.
     fn and(self, other: Self, most_bits: u32) -> Self {
         const FROM_FIRST: u64 = 0x0000_ffff_ff00_ffff;
@@ -169,7 +175,13 @@ impl Table {
     fn insert(&mut self, code: u32, code_bits: u32, symbol: u8) {
         let value_bits = u32::from(symbol & 15);
         let length = code_bits + value_bits;
+        if code_bits > LOOKUP_BITS {
+            return;
+        }
         if length > LOOKUP_BITS {
+            let unused = LOOKUP_BITS - code_bits;
+            let first = (code << unused) as usize;
+            self.entries[first..][..1 << unused].fill(Entry::without_value(code_bits, symbol));
             return;
         }
         let copies = 1 << (LOOKUP_BITS - length);
@@ -195,16 +207,32 @@ impl Table {
     }
 
     /// The one symbol that `bits` begin with. `None` if there is no such code.
+    #[inline]
+    pub fn complete(&self, bits: u64) -> Option<Entry> {
+        let entry = self.look_up(bits);
+        if entry.last() == 64 && entry.last_value() != 0 {
+            let (code_bits, value_bits) = (entry.first_value() as u32 & 63, entry.last_value() as u32 & 15);
+            let symbol = (entry.first() as u8) << 4 | value_bits as u8;
+            return Some(self.with_value(bits, code_bits, symbol));
+        }
+        self.search(bits)
+    }
+
+    #[inline]
+    fn with_value(&self, bits: u64, code_bits: u32, symbol: u8) -> Entry {
+        let value_bits = u32::from(symbol & 15);
+        let value = (bits << code_bits >> 1 >> (63 - value_bits)) as u32;
+        Entry::one(code_bits + value_bits, symbol, signed(value, value_bits), self.class)
+    }
+
     #[cold]
     #[inline(never)]
-    pub fn search(&self, bits: u64) -> Option<Entry> {
+    fn search(&self, bits: u64) -> Option<Entry> {
         let first = (bits >> (64 - LONGEST_CODE_BITS)) as u32;
         let length = (1..=LONGEST_CODE_BITS).find(|&length| first < self.beyond[length as usize])?;
         let code = (first >> (LONGEST_CODE_BITS - length)) as i32;
         let number = usize::try_from(code + self.offset[length as usize]).ok()?;
         let symbol = *self.definition.symbols.get(number)?;
-        let value_bits = u32::from(symbol & 15);
-        let value = (bits << length >> 1 >> (63 - value_bits)) as u32;
-        Some(Entry::one(length + value_bits, symbol, signed(value, value_bits), self.class))
+        Some(self.with_value(bits, length, symbol))
     }
 }

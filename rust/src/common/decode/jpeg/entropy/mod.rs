@@ -7,16 +7,19 @@
 mod bits;
 mod code;
 mod known;
+mod place;
 mod segment;
 #[cfg(test)]
 mod tests;
 
 pub use code::Definition;
+pub use place::{GroupUnit, Slot, Unit};
 
 use std::sync::Arc;
 
 use bits::{Bits, WINDOW_BYTES};
 use code::{Class, LONGEST_BITS, LOOKUP_BITS, Table};
+use place::Coefficients;
 use segment::Segments;
 
 /// Blocks in a unit, at most.
@@ -27,6 +30,12 @@ const UNIT_BYTES: usize = MOST_BLOCKS * WINDOW_BYTES;
 
 /// The coefficients of a block in rows.
 pub type Block = [i16; 64];
+
+/// Blocks side by side that are transformed together.
+pub const GROUP_BLOCKS: usize = 4;
+
+/// The coefficients of [`GROUP_BLOCKS`] blocks: a row of each, then the next row of each.
+pub type Group = [i16; 64 * GROUP_BLOCKS];
 
 /// What a scan consists of.
 #[repr(C)]
@@ -127,16 +136,16 @@ impl<'a> Scan<'a> {
     }
 
     /// Decodes the next unit to its blocks, which are all zeros.
-    pub fn decode(&mut self, blocks: &mut [&mut Block]) -> Step {
+    pub fn decode(&mut self, unit: &mut (impl Unit + ?Sized)) -> Step {
         if self.has_given_up {
             return Step::GaveUp;
         }
-        let step = self.step(blocks);
+        let step = self.step(unit);
         self.has_given_up = step.is_none();
         step.unwrap_or(Step::GaveUp)
     }
 
-    fn step(&mut self, blocks: &mut [&mut Block]) -> Option<Step> {
+    fn step(&mut self, unit: &mut (impl Unit + ?Sized)) -> Option<Step> {
         self.units = self.units.checked_sub(1)?;
         if self.restart_interval > 0 {
             if self.before_restart == 0 {
@@ -146,10 +155,11 @@ impl<'a> Scan<'a> {
         }
         self.at = self.segments.prepare(self.at, UNIT_BYTES);
         let (mut bits, mut at) = (self.bits, self.at);
-        for (kind, block) in self.blocks.iter().zip(blocks) {
+        for (number, kind) in self.blocks.iter().enumerate() {
+            let mut block = unit.block(number)?;
             let window = self.segments.window(at)?;
             let (dc, ac) = (self.tables.get(kind.dc)?, self.tables.get(kind.ac)?);
-            at += decode_block(&mut bits, window, dc, ac, self.means.get_mut(kind.component)?, block)?;
+            at += decode_block(&mut bits, window, dc, ac, self.means.get_mut(kind.component)?, &mut block)?;
         }
         (self.bits, self.at) = (bits, at);
         if !self.segments.reaches(self.end()) {
@@ -172,24 +182,6 @@ impl<'a> Scan<'a> {
     }
 }
 
-// Where the coefficients of a block are, in the order of the file.
-const PLACES: [u8; 64] = {
-    let mut places = [0; 64];
-    let (mut row, mut column, mut index) = (0_u8, 0_u8, 0);
-    while index < 64 {
-        places[index] = row * 8 + column;
-        let goes_up = (row + column).is_multiple_of(2);
-        match (goes_up, row, column) {
-            (true, _, 7) | (false, 0..7, 0) => row += 1,
-            (true, 0, _) | (false, 7, _) => column += 1,
-            (true, ..) => (row, column) = (row - 1, column + 1),
-            (false, ..) => (row, column) = (row + 1, column - 1),
-        }
-        index += 1;
-    }
-    places
-};
-
 // Decodes a block of zeros; returns how many bytes of the window were read. `None` if there is no such code.
 // A function of its own, so that its few variables are in registers.
 #[inline(never)]
@@ -199,7 +191,7 @@ fn decode_block(
     dc: &Table,
     ac: &Table,
     mean: &mut i32,
-    block: &mut Block,
+    block: &mut impl Coefficients,
 ) -> Option<usize> {
     // What a refill is enough for, or for one symbol that has to be searched.
     const LOOKUPS: u32 = 5;
@@ -209,11 +201,11 @@ fn decode_block(
     bits.refill(window, &mut at);
     let mut entry = dc.look_up(bits.peek());
     if entry.last() > 63 {
-        entry = dc.search(bits.peek())?;
+        entry = dc.complete(bits.peek())?;
     }
     bits.take(entry);
     *mean = mean.wrapping_add(i32::from(entry.first_value()));
-    block[0] = *mean as i16;
+    block.put(0, *mean as i16);
     let mut index = 1;
     'block: while index < 64 {
         bits.refill(window, &mut at);
@@ -239,27 +231,26 @@ fn decode_block(
 
 // Decodes what one look tells. Returns where the next symbol begins, or `None` if a look does not tell.
 #[inline(always)]
-fn look_up(bits: &mut Bits, ac: &Table, index: usize, block: &mut Block) -> Option<usize> {
+fn look_up(bits: &mut Bits, ac: &Table, index: usize, block: &mut impl Coefficients) -> Option<usize> {
     let entry = ac.look_up(bits.peek());
     let last = index + entry.last();
     if last > 63 {
         return None;
     }
     bits.take(entry);
-    block[usize::from(PLACES[(index + entry.first()) & 63])] = entry.first_value();
-    block[usize::from(PLACES[last & 63])] = entry.last_value();
+    block.put(index + entry.first(), entry.first_value());
+    block.put(last, entry.last_value());
     Some(index + entry.steps())
 }
 
 // Decodes a symbol that is not in the lookup, or of which it is not sure that it fits. Returns where the next begins.
-#[cold]
 #[inline(never)]
-fn decode_symbol(bits: &mut Bits, ac: &Table, index: usize, block: &mut Block) -> Option<usize> {
-    let entry = ac.search(bits.peek())?;
+fn decode_symbol(bits: &mut Bits, ac: &Table, index: usize, block: &mut impl Coefficients) -> Option<usize> {
+    let entry = ac.complete(bits.peek())?;
     bits.take(entry);
     if entry.steps() < 64 {
         // libjpeg takes the last coefficient where zeros lead past it.
-        block[usize::from(PLACES[(index + entry.first()).min(63)])] = entry.first_value();
+        block.put((index + entry.first()).min(63), entry.first_value());
     }
     Some(index + entry.steps())
 }

@@ -137,8 +137,23 @@ fn stuffed(bytes: &[u8]) -> Vec<u8> {
 
 fn decode(scan: &mut Scan<'_>) -> (Step, Vec<Block>) {
     let mut unit = vec![[0; 64]; scan.blocks()];
-    let step = scan.decode(&mut unit.iter_mut().collect::<Vec<_>>());
+    let step = scan.decode(unit.iter_mut().collect::<Vec<_>>().as_mut_slice());
     (step, unit)
+}
+
+// To blocks that lie in groups.
+fn decode_grouped(scan: &mut Scan<'_>, first: usize) -> (Step, Vec<Block>) {
+    let lane = |number: usize| (first + number) % GROUP_BLOCKS;
+    let mut groups = vec![[0; 256]; scan.blocks()];
+    let slots: Vec<_> = (0..scan.blocks()).rev().map(|group| Slot { group, lane: lane(group) }).collect();
+    let step = scan.decode(&mut GroupUnit { groups: &mut groups, slots: &slots });
+    let blocks = slots.iter().map(|slot| {
+        let group = &groups[slot.group];
+        let strangers = group.chunks(8).enumerate().filter(|(at, _)| at % GROUP_BLOCKS != slot.lane);
+        assert!(strangers.into_iter().all(|(_, values)| values.iter().all(|&value| value == 0)));
+        std::array::from_fn(|at| group[(at / 8 * GROUP_BLOCKS + slot.lane) * 8 + at % 8])
+    });
+    (step, blocks.collect())
 }
 
 #[test]
@@ -154,8 +169,14 @@ fn random_bits_become_what_they_stand_for() {
         let raw = [stuffed(&plain), b"\xff\xd9".to_vec()].concat();
         let mut naive = Naive { layout: &layout, bytes: &plain, at: 0, means: [0; 4] };
         let mut scan = Scan::new(&raw, &layout).expect("sound codes");
+        let mut grouped = Scan::new(&raw, &layout).expect("sound codes");
         while let Some(unit) = naive.unit() {
-            assert_eq!(decode(&mut scan), (Step::Done, unit), "round {round}, unit {units}");
+            assert_eq!(decode(&mut scan), (Step::Done, unit.clone()), "round {round}, unit {units}");
+            assert_eq!(
+                decode_grouped(&mut grouped, units),
+                (Step::Done, unit),
+                "round {round}, unit {units}"
+            );
             units += 1;
         }
         // No code, or no bits.

@@ -1,0 +1,244 @@
+//! Coefficients to pixels: the inverse transform, the upsampling of colour and the conversion to RGB, by rows of units.
+//!
+//! Only for the pictures that nearly all files hold: grey, or luminance with colour differences that have all samples,
+//! half of them across, or half of them both ways. Others are left to libjpeg, and so are coefficients that no encoder
+//! makes.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod kernels;
+mod planes;
+mod scalar;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use kernels::{Difference, Factors};
+use planes::Plane;
+use steps::Subsampling;
+
+use super::cmyk::grey_to_rgb;
+use super::entropy::{GROUP_BLOCKS, Group, GroupUnit, Scan, Slot, Step};
+use crate::common::memory::Buffer;
+use crate::common::simd::Level;
+use crate::error::Result;
+
+const BLOCK_PX: usize = 8;
+const MOST_COMPONENTS: usize = 3;
+// Two samples or fewer in a row are not upsampled by their neighbours.
+const LEAST_UPSAMPLED: usize = 3;
+
+/// What a picture consists of.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Frame {
+    /// Width in pixels.
+    pub width_px: u32,
+    /// Height in pixels.
+    pub height_px: u32,
+    /// How many components there are. If three, then luminance and the blue and red difference.
+    pub components: u32,
+    /// For each component, how many samples across and down there are where another may have more or fewer.
+    pub samplings: [[u8; 2]; MOST_COMPONENTS],
+    /// The factors of its coefficients, in rows.
+    pub factors: [Factors; MOST_COMPONENTS],
+}
+
+impl Frame {
+    // How the differences are sampled, and how many blocks across and down of each component are in a unit.
+    fn sampling(&self) -> Option<(Subsampling, Vec<[usize; 2]>)> {
+        match self.components {
+            // A unit of a single component is one block, whatever the file says.
+            1 => return Some((Subsampling::None, vec![[1, 1]])),
+            3 => {}
+            _ => return None,
+        }
+        let samplings = self.samplings.map(|sampling| sampling.map(usize::from));
+        let [[across, down], difference, other] = samplings;
+        if difference != other || difference.contains(&0) {
+            return None;
+        }
+        let subsampling = if difference == [across, down] {
+            Subsampling::None
+        } else if difference.map(|blocks| 2 * blocks) == [across, 2 * down] {
+            Subsampling::Across
+        } else if difference.map(|blocks| 2 * blocks) == [across, down] {
+            Subsampling::Both
+        } else {
+            return None;
+        };
+        Some((subsampling, samplings.to_vec()))
+    }
+}
+
+/// A picture and how far it is decoded.
+#[derive(Debug)]
+pub struct Picture<'a> {
+    scan: Scan<'a>,
+    level: Level,
+    subsampling: Subsampling,
+    width_px: usize,
+    height_px: usize,
+    units_across: usize,
+    units_down: usize,
+    unit_rows: usize,
+    planes: Vec<Plane>,
+    memory: Buffer,
+    groups: Vec<Group>,
+    // Where the blocks of each unit are, for as many units as groups have blocks.
+    slots: [Vec<Slot>; GROUP_BLOCKS],
+    // Rows of units that are decoded, and rows of pixels that were read.
+    decoded: usize,
+    read: usize,
+    end: Option<usize>,
+}
+
+impl<'a> Picture<'a> {
+    /// The picture of `scan`, or the scan if it is not for this decoder.
+    ///
+    /// # Errors
+    /// There may be no memory for a row of units.
+    pub fn new(scan: Scan<'a>, frame: &Frame, level: Level) -> Result<std::result::Result<Self, Scan<'a>>> {
+        let Some((subsampling, samplings)) = frame.sampling().filter(|_| kernels::are_worth_it(level)) else {
+            return Ok(Err(scan));
+        };
+        let (width_px, height_px) = (frame.width_px as usize, frame.height_px as usize);
+        let [across, down] = samplings[0];
+        let blocks: usize = samplings.iter().map(|[across, down]| across * down).sum();
+        let least = if subsampling == Subsampling::None { 1 } else { LEAST_UPSAMPLED * 2 - 1 };
+        if width_px < least || height_px == 0 || blocks != scan.blocks() {
+            return Ok(Err(scan));
+        }
+        let units_across = width_px.div_ceil(BLOCK_PX * across);
+        let mut planes = Vec::with_capacity(samplings.len());
+        let mut bytes = 0;
+        for (component, &[blocks_across, blocks_down]) in samplings.iter().enumerate() {
+            let plane = Plane {
+                start: bytes,
+                blocks_across,
+                blocks_down,
+                width: (width_px * blocks_across).div_ceil(across),
+                height: (height_px * blocks_down).div_ceil(down),
+                stride: Plane::stride(units_across.next_multiple_of(GROUP_BLOCKS) * blocks_across * BLOCK_PX),
+                factors: frame.factors[component],
+            };
+            bytes += plane.bytes();
+            planes.push(plane);
+        }
+        Ok(Ok(Self {
+            scan,
+            level,
+            subsampling,
+            width_px,
+            height_px,
+            units_across,
+            units_down: height_px.div_ceil(BLOCK_PX * down),
+            unit_rows: BLOCK_PX * down,
+            planes,
+            memory: Buffer::take(bytes)?,
+            groups: vec![[0; 64 * GROUP_BLOCKS]; blocks],
+            slots: std::array::from_fn(|unit| slots(&samplings, unit)),
+            decoded: 0,
+            read: 0,
+            end: None,
+        }))
+    }
+
+    /// Fills `rgb` with the next rows of RGB pixels. `None` if the picture is not for this decoder, or `rgb` is no number of
+    /// rows that are left.
+    pub fn read(&mut self, rgb: &mut [u8]) -> Option<()> {
+        let row_bytes = self.width_px * 3;
+        for rgb in rgb.chunks_mut(row_bytes) {
+            if self.read == self.height_px || rgb.len() != row_bytes {
+                return None;
+            }
+            let is_between = self.subsampling == Subsampling::Both;
+            let last = ((self.read + usize::from(is_between)) / self.unit_rows).min(self.units_down - 1);
+            while self.decoded <= last {
+                self.decode_units()?;
+            }
+            self.make_row(self.read, rgb);
+            self.read += 1;
+        }
+        Some(())
+    }
+
+    /// Where in the coded bytes the marker behind the last unit is, once all rows are read.
+    pub fn end(&self) -> Option<usize> {
+        self.end
+    }
+
+    // Makes the samples of the next row of units.
+    fn decode_units(&mut self) -> Option<()> {
+        let memory = self.memory.bytes_mut();
+        if self.decoded > 0 {
+            self.planes.iter().for_each(|plane| plane.keep_last_row(memory));
+        }
+        let mut is_within = true;
+        for first in (0..self.units_across).step_by(GROUP_BLOCKS) {
+            self.groups.fill([0; 64 * GROUP_BLOCKS]);
+            for slots in self.slots.iter().take(self.units_across - first) {
+                match self.scan.decode(&mut GroupUnit { groups: &mut self.groups, slots }) {
+                    Step::Done => {}
+                    Step::Last(end) => self.end = Some(end),
+                    Step::GaveUp => return None,
+                }
+            }
+            let mut groups = self.groups.iter();
+            for plane in &self.planes {
+                for row in 0..plane.blocks_down {
+                    for group in groups.by_ref().take(plane.blocks_across).enumerate() {
+                        let (number, group) = group;
+                        let column = (first * plane.blocks_across + number * GROUP_BLOCKS) * BLOCK_PX;
+                        let out = plane.rows_from(memory, 1 + row * BLOCK_PX, column);
+                        is_within &= kernels::transform(self.level, group, &plane.factors, out, plane.stride);
+                    }
+                }
+            }
+        }
+        if !is_within {
+            return None;
+        }
+        if self.subsampling != Subsampling::None {
+            self.planes[1..].iter().for_each(|plane| plane.extend_rows(memory));
+        }
+        self.decoded += 1;
+        Some(())
+    }
+
+    fn make_row(&self, row: usize, rgb: &mut [u8]) {
+        let memory = self.memory.bytes();
+        let [luminance, differences @ ..] = self.planes.as_slice() else { return };
+        let before = self.decoded - 1;
+        let luminance = luminance.row_from(memory, luminance.slot(row, before), 0);
+        let &[blue, red] = &differences else { return grey_to_rgb(luminance, rgb) };
+        let differences = [blue, red].map(|plane| {
+            let (near, far) = match self.subsampling {
+                Subsampling::Both if row.is_multiple_of(2) => (row / 2, (row / 2).saturating_sub(1)),
+                Subsampling::Both => (row / 2, (row / 2 + 1).min(plane.height - 1)),
+                _ => (row, row),
+            };
+            let [near, far] = [near, far].map(|row| plane.row_from_before(memory, plane.slot(row, before)));
+            Difference { near, far }
+        });
+        kernels::rgb_row(self.level, self.subsampling, luminance, differences, rgb);
+    }
+}
+
+// Where the blocks of a unit are: a group has the same row of blocks of consecutive units.
+fn slots(samplings: &[[usize; 2]], unit: usize) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    let mut first = 0;
+    for &[across, down] in samplings {
+        for row in 0..down {
+            for column in 0..across {
+                let at = unit * across + column;
+                slots.push(Slot { group: first + row * across + at / GROUP_BLOCKS, lane: at % GROUP_BLOCKS });
+            }
+        }
+        first += across * down;
+    }
+    slots
+}
