@@ -62,9 +62,12 @@ def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pool() -> Iterator[Any]:
-    """A pool that an operator would have started, named `sglang-test`."""
+    """A pool that an operator would have started, named `sglang-test`.
+
+    It has all CPUs, so it must be gone before another module starts a pool of its own.
+    """
     import sglang_mm_ray as smr
 
     pool = smr.PreprocessPool.start("sglang-test", model="inkling", num_workers=1, address="local")
