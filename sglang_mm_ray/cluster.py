@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import ray
 from ray._private.state import available_resources_per_node
+from ray._private.worker import global_worker
 from ray.exceptions import RayError
 from ray.experimental import internal_kv
 from ray.util import list_named_actors
@@ -27,8 +28,10 @@ __all__ = [
     "NAMESPACE",
     "actor_class",
     "alive_nodes",
+    "connection",
     "controller_name",
     "find_controller",
+    "is_disconnecting",
     "join_ray",
     "kill_pool",
     "live_nodes",
@@ -190,6 +193,21 @@ def ray_nodes() -> list[dict[str, Any]]:
     """The live nodes as Ray describes them."""
     nodes: Any = ray.nodes
     return [node for node in nodes() if node["Alive"]]
+
+
+def connection() -> object:
+    """This process's connection to Ray, another object each time that it connects; None while it has none.
+
+    To be compared before a thread that lives on calls Ray: after `ray.shutdown()` most of Ray's functions
+    would start another one unasked. The ids that Ray tells are no good for it: they come from what
+    `ray.shutdown()` may just be taking down, and repeat from one Ray to the next.
+    """
+    return getattr(global_worker, "node", None)
+
+
+def is_disconnecting() -> bool:
+    """Whether `ray.shutdown()` is at it: who lets go of a reference meanwhile has Ray end the process."""
+    return not global_worker.connected and hasattr(global_worker, "core_worker")
 
 
 def alive_nodes() -> frozenset[str]:

@@ -183,6 +183,8 @@ class PreprocessPool:
     def _live(self) -> Router:
         if self._router is None:
             raise PoolClosed(f"pool {self.name!r} is closed")
+        if not self._router.is_connected():
+            raise PoolClosed(f"pool {self.name!r} is gone, since Ray was shut down in this process")
         return self._router
 
     # Images
@@ -326,6 +328,9 @@ class PreprocessPool:
         """Ends the pool for everybody: workers finish what they have, up to `drain_timeout_s`, and go."""
         if self._router is None:
             return
+        if not self._router.is_connected():
+            self._leave()
+            return
         with contextlib.suppress(RayError):  # Whatever becomes of it, it is killed below.
             if drain:
                 timeout_s = self.config.drain_timeout_s + _CONTROL_TIMEOUT_S
@@ -335,10 +340,13 @@ class PreprocessPool:
 
     def _leave(self) -> None:
         router, self._router = self._router, None
-        if router is not None:
-            router.close()
-        if self._owns_ray:
-            self._owns_ray = False
+        if router is None:
+            return
+        # One that the caller started in its place is not ours to end.
+        ends_ray = self._owns_ray and router.is_connected()
+        self._owns_ray = False
+        router.close()
+        if ends_ray:
             ray.shutdown()
 
     def __enter__(self) -> PreprocessPool:

@@ -6,35 +6,36 @@ import asyncio
 import itertools
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 from ray.exceptions import RayActorError, RayError
 
-from ..cluster import alive_nodes, find_controller, off_loop
+from ..cluster import alive_nodes, find_controller, is_disconnecting, off_loop
 from ..config import PoolConfig
-from ..errors import DeadlineExceeded, PoolClosed, PoolNotFound, PoolOverloaded, PreprocessError
+from ..errors import PoolNotFound, PreprocessError
 from ..messages import Membership
 from ..metrics import RouterMetrics
-from ..routing.admission import Amount, QueueBounds, StoreBudget, Waiting
+from ..routing.admission import StoreBudget
 from ..routing.batching import Cost
 from ..sources.source import Source
+from .collection import Collection
 from .dispatch import Dispatcher
-from .intake import Intake, is_cheap
+from .intake import is_cheap
 from .ledger import Ledger
-from .requests import ImageOutcome, Request
+from .reception import INTAKE_IMAGES, Reception
+from .requests import ImageOutcome
 from .result_cache import ResultCache
-from .stream import INTAKE_IMAGES, Stream
+from .stream import Stream
 
 __all__ = ["Router"]
 
 logger = logging.getLogger("sglang_mm_ray.router")
 
 _TICK_S = 0.5
+_DISCONNECTING_S = 0.05
 _TICKS_PER_NODE_CHECK = 4
-_WARN_EVERY_S = 10.0
 _MEMBERSHIP_TIMEOUT_S = 30.0
 
 
@@ -45,16 +46,10 @@ class Router:
         self._pool = pool
         self._config = config
         self._controller = controller
-        self.intake = Intake(config)
         self._metrics = RouterMetrics(config, pool)
         self._cache = ResultCache(min(config.router_cache_bytes, budget_bytes // 4))
-        self.waiting = Waiting(QueueBounds(config.max_queued_images, config.max_queued_bytes))
-        self._hashers = ThreadPoolExecutor(2, thread_name_prefix="mm-intake")
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._requests: set[Request] = set()
-        self._closed = False
         self._last_error = ""
-        self._warned_at = -_WARN_EVERY_S
         self._version = 0
         self._wanted_workers: int | None = None
         self._loop = asyncio.new_event_loop()
@@ -72,15 +67,16 @@ class Router:
 
     async def _begin(self) -> None:
         budget = StoreBudget(self._budget_bytes)
-        self.ledger = Ledger(budget, self._config.store_wait_s, self._cache.free, self._loop)
+        self._ledger = Ledger(budget, self._config.store_wait_s, self._cache.free, self._loop)
         self._dispatcher = Dispatcher(
             self._config,
-            self.ledger,
+            self._ledger,
             self._cache,
             self._metrics,
             lambda worker_id: self._tell("report_lost", worker_id),
             lambda identity: self._tell("report_poison", identity),
         )
+        self._reception = Reception(self._pool, self._config, self._ledger, self._dispatcher, self._metrics)
         self._members_changed = asyncio.Event()
         self._spawn(self._follow())
         self._spawn(self._tick_forever())
@@ -93,6 +89,8 @@ class Router:
         return task
 
     def _tell(self, method: str, *args: Any) -> None:
+        if not self._reception.is_connected():
+            return
         try:
             getattr(self._controller, method).remote(*args)
         except Exception as error:
@@ -101,7 +99,7 @@ class Router:
     # Membership
 
     async def _follow(self) -> None:
-        while True:
+        while self._reception.is_connected():
             try:
                 membership: Membership = await asyncio.wait_for(
                     self._controller.membership.remote(self._version), _MEMBERSHIP_TIMEOUT_S
@@ -109,7 +107,8 @@ class Router:
             except (RayActorError, asyncio.TimeoutError, TimeoutError):
                 # It restarts, or was replaced; workers go on without it, and so do we.
                 await asyncio.sleep(_TICK_S)
-                await off_loop(self._find_again)
+                if self._reception.is_connected():
+                    await off_loop(self._find_again)
                 continue
             except RayError as error:
                 logger.warning("membership: %s", str(error).splitlines()[0])
@@ -122,7 +121,7 @@ class Router:
             self._members_changed.set()
             self._members_changed = asyncio.Event()
             if membership.closed:
-                self._closed = True
+                self._reception.stop_taking("was stopped")
                 await asyncio.sleep(self._config.drain_timeout_s)
 
     def _find_again(self) -> None:
@@ -135,9 +134,13 @@ class Router:
         nodes: frozenset[str] = frozenset()
         for tick in itertools.count():
             await asyncio.sleep(_TICK_S)
-            closed = PoolClosed(f"pool {self._pool!r} was stopped") if self._closed else None
-            self.ledger.tick()
-            self._dispatcher.tick(self._last_error, closed)
+            if not self._reception.is_connected():
+                while is_disconnecting():
+                    await asyncio.sleep(_DISCONNECTING_S)
+                self._reception.close()
+                return
+            self._ledger.tick()
+            self._dispatcher.tick(self._last_error, self._reception.closed())
             self._report()
             if tick % _TICKS_PER_NODE_CHECK == 0:
                 alive = await off_loop(_alive_nodes_or_none)
@@ -147,20 +150,14 @@ class Router:
                     nodes = alive
 
     def _report(self) -> None:
-        scheduler, budget, metrics = self._dispatcher.scheduler, self.ledger.budget, self._metrics
+        scheduler, budget, metrics = self._dispatcher.scheduler, self._ledger.budget, self._metrics
         metrics.gauge("router_queued_images", scheduler.queued_images)
         metrics.gauge("router_running_images", scheduler.running_images)
-        metrics.gauge("router_saturation_ratio", self.waiting.images / self._config.max_queued_images)
+        under_way = self._reception.waiting.images
+        metrics.gauge("router_saturation_ratio", under_way / self._config.max_queued_images)
         metrics.gauge("router_store_held_bytes", budget.held_bytes)
         metrics.gauge("router_store_promised_bytes", budget.promised_bytes)
         metrics.gauge("router_cache_bytes", self._cache.size_bytes)
-
-    def _refused(self, error: PoolOverloaded, images: int) -> None:
-        self._metrics.count("router_refusals_total", images, reason=error.code)
-        now = self._loop.time()
-        if now - self._warned_at >= _WARN_EVERY_S:
-            self._warned_at = now
-            logger.warning("pool %s is saturated: %s", self._pool, error)
 
     def wait_for_workers(self, count: int | None, timeout_s: float) -> int:
         """Blocks until so many workers are live (all that the pool wants, for None); how many there are."""
@@ -195,10 +192,11 @@ class Router:
         # What is cheap is done here: each change of threads costs as much as hashing a small image.
         costs = classified = None
         if len(sources) <= INTAKE_IMAGES and is_cheap(sources):
-            costs = self.intake.estimate_all(sources)
-            classified = self.intake.classify_all(sources)
-        work = self._collect(sources, costs, classified, timeout_s, refuse_whole)
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+            costs = self._reception.intake.estimate_all(sources)
+            classified = self._reception.intake.classify_all(sources)
+        return asyncio.run_coroutine_threadsafe(
+            self._collect(sources, costs, classified, timeout_s, refuse_whole), self._loop
+        )
 
     async def _collect(
         self,
@@ -208,121 +206,7 @@ class Router:
         timeout_s: float | None,
         refuse_whole: bool,
     ) -> list[Any]:
-        outcomes: list[ImageOutcome | None] = [None] * len(sources)
-        left = len(sources)
-        finished = self._loop.create_future()
-
-        def settled(index: int, cost: Cost, outcome: ImageOutcome) -> None:
-            nonlocal left
-            outcomes[index] = outcome
-            left -= 1
-            self.waiting.leave(Amount(1, cost.input_bytes))
-            if index in promised:
-                promised.discard(index)
-                self.ledger.withdraw(cost.output_bytes)
-            if left == 0 and not finished.done():
-                finished.set_result(None)
-
-        promised: set[int] = set()
-        self.check_open()
-        if costs is None:
-            costs = await self.off_loop(self.intake.estimate_all, sources)
-        admitted = len(sources) if refuse_whole else min(len(sources), self.waiting.room_images())
-        request = Request(settled)
-        try:
-            self.waiting.enter(Amount(admitted, sum(cost.input_bytes for cost in costs[:admitted])))
-        except PoolOverloaded as error:
-            self._refused(error, admitted)
-            raise
-        self.begin(request)
-        for index in range(admitted):
-            request.expect(index, costs[index])
-        for index in range(admitted, len(sources)):
-            refusal = PoolOverloaded(
-                f"{self.waiting.images} images are under way, the bound is {self._config.max_queued_images} "
-                "(max_queued_images); try again later"
-            )
-            outcomes[index] = refusal
-            self._refused(refusal, 1)
-            left -= 1
-        expiry = None
-        if timeout_s is not None:
-            expiry = self._loop.call_later(timeout_s, self._expire, request, timeout_s, finished)
-        feeding = self._spawn(self._feed(request, sources[:admitted], costs, classified, promised))
-        try:
-            if left == 0 and not finished.done():
-                finished.set_result(None)
-            await asyncio.wait({feeding, finished}, return_when=asyncio.FIRST_COMPLETED)
-            if not finished.done():
-                feeding.result()  # An error of the request as a whole ends it here.
-            await finished
-        finally:
-            if expiry is not None:
-                expiry.cancel()
-            feeding.cancel()
-            self.end(request, lambda: DeadlineExceeded("the request was cancelled"))
-        self._metrics.observe("router_request_seconds", time.perf_counter() - request.started)
-        return outcomes
-
-    async def _feed(
-        self,
-        request: Request,
-        sources: list[Any],
-        costs: list[Cost],
-        classified: list[Source | PreprocessError] | None,
-        promised: set[int],
-    ) -> None:
-        output_bytes = sum(cost.output_bytes for cost in costs[: len(sources)])
-        await self.ledger.promise(output_bytes, len(sources))
-        promised.update(range(len(sources)))
-        for index in range(len(sources)):
-            if not request.is_open(index):
-                promised.discard(index)
-                self.ledger.withdraw(costs[index].output_bytes)
-        for start in range(0, len(sources), INTAKE_IMAGES):
-            group = sources[start : start + INTAKE_IMAGES]
-            # Hashed off the loop, a few at a time: the first are under way while the next are hashed.
-            found = classified or await self.off_loop(self.intake.classify_all, group)
-            for place in range(len(group)):
-                self.add_one(request, start + place, found[place], costs[start + place], group[place])
-
-    def add_one(
-        self, request: Request, index: int, source: Source | PreprocessError, cost: Cost, handed_in: Any
-    ) -> None:
-        """Sends one classified source on its way, unless its place is filled already."""
-        if not request.is_open(index):
-            return
-        if isinstance(source, Source):
-            self._dispatcher.add(request, index, source, cost, handed_in)
-        else:
-            request.settle(index, source)
-
-    def begin(self, request: Request) -> None:
-        """Notes a request, so that closing the router ends it."""
-        self._requests.add(request)
-
-    def end(self, request: Request, make_error: Callable[[], PreprocessError]) -> None:
-        """Drops whatever of a request is still open."""
-        self._requests.discard(request)
-        self._dispatcher.abandon(request)
-        request.settle_all(make_error)
-
-    def _expire(self, request: Request, timeout_s: float, finished: asyncio.Future[None]) -> None:
-        self._dispatcher.abandon(request)
-        request.settle_all(
-            lambda: DeadlineExceeded(
-                f"the request did not finish within {timeout_s:g} s; its rest was dropped"
-            )
-        )
-
-    async def off_loop(self, work: Callable[[Any], list[Any]], items: Any) -> list[Any]:
-        """Runs work that takes long, or another's code, on a thread beside the loop."""
-        return await self._loop.run_in_executor(self._hashers, work, items)
-
-    def check_open(self) -> None:
-        """Raises `PoolClosed` once the pool is."""
-        if self._closed:
-            raise PoolClosed(f"pool {self._pool!r} is closed")
+        return await Collection(self._reception, sources, timeout_s).run(costs, classified, refuse_whole)
 
     def stream(
         self,
@@ -335,15 +219,16 @@ class Router:
         Sources are drawn only as there is room in the queue and the store, so there may be more of them than
         either could hold. Cancelling the future drops what has not started.
         """
-        return asyncio.run_coroutine_threadsafe(Stream(self, put, timeout_s).run(iter(sources)), self._loop)
+        stream = Stream(self._reception, put, timeout_s)
+        return asyncio.run_coroutine_threadsafe(stream.run(iter(sources)), self._loop)
 
     # The rest
 
     def status(self) -> dict[str, Any]:
         """What this router has under way, as plain JSON values."""
-        scheduler, budget = self._dispatcher.scheduler, self.ledger.budget
+        scheduler, budget = self._dispatcher.scheduler, self._ledger.budget
         return {
-            "under_way_images": self.waiting.images,
+            "under_way_images": self._reception.waiting.images,
             "queued_images": scheduler.queued_images,
             "running_images": scheduler.running_images,
             "workers": len(scheduler.worker_ids),
@@ -355,6 +240,10 @@ class Router:
             "cache": self._cache.counters(),
         }
 
+    def is_connected(self) -> bool:
+        """Whether the pool may be reached at all: Ray was not shut down here since."""
+        return self._reception.is_connected()
+
     def forget(self, digest: bytes) -> None:
         """Drops a result from the cache."""
         self._cache.remove(digest)
@@ -363,19 +252,13 @@ class Router:
         """Ends all requests with `PoolClosed` and stops the loop."""
         if not self._thread.is_alive():
             return
-        self._closed = True
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._hashers.shutdown(wait=False)
+        self._reception.end_threads()
 
     async def _close(self) -> None:
-        def closed() -> PoolClosed:
-            return PoolClosed(f"pool {self._pool!r} was closed during the call")
-
-        self._dispatcher.close(closed)
-        for request in list(self._requests):
-            self.end(request, closed)
+        self._reception.close("was closed")
         # Whoever waits has the answer in this turn of the loop, before the tasks end.
         await asyncio.sleep(0.05)
         for task in list(self._tasks):

@@ -6,20 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import DeadlineExceeded
 from ..routing.admission import Amount
 from ..routing.batching import Cost
+from .reception import INTAKE_IMAGES, Reception
 from .requests import ImageOutcome, Request
 
-if TYPE_CHECKING:
-    from .router import Router
-
-__all__ = ["INTAKE_IMAGES", "Stream"]
-
-INTAKE_IMAGES = 16
-"""Images that are hashed together, off the loop; the first group goes out while the next is hashed."""
+__all__ = ["Stream"]
 
 _WAIT_S = 0.5
 
@@ -29,11 +24,11 @@ class Stream:
 
     def __init__(
         self,
-        router: Router,
+        reception: Reception,
         put: Callable[[tuple[int, ImageOutcome] | BaseException | None], None],
         timeout_s: float | None,
     ) -> None:
-        self._router = router
+        self._reception = reception
         self._put = put
         self._timeout_s = timeout_s
         self._left = 0
@@ -43,15 +38,15 @@ class Stream:
 
     def _settled(self, index: int, cost: Cost, outcome: ImageOutcome) -> None:
         self._left -= 1
-        self._router.waiting.leave(Amount(1, cost.input_bytes))
-        self._router.ledger.withdraw(cost.output_bytes)
+        self._reception.waiting.leave(Amount(1, cost.input_bytes))
+        self._reception.ledger.withdraw(cost.output_bytes)
         self._room.set()
         self._put((index, outcome))
 
     async def run(self, sources: Iterator[Any]) -> None:
         """Until the sources end, the time is up or somebody cancels."""
-        router, request = self._router, self._request
-        router.begin(request)
+        reception, request = self._reception, self._request
+        reception.begin(request)
         expiry = None
         if self._timeout_s is not None:
             expiry = asyncio.get_running_loop().call_later(self._timeout_s, self._expire)
@@ -65,26 +60,26 @@ class Stream:
         finally:
             if expiry is not None:
                 expiry.cancel()
-            router.end(request, lambda: DeadlineExceeded("the stream was closed"))
+            reception.end(request, lambda: DeadlineExceeded("the stream was closed"))
             self._put(end)
 
     async def _feed(self, sources: Iterator[Any]) -> None:
-        router = self._router
-        window = max(1, router.waiting.bounds.max_images // 8)
+        reception = self._reception
+        window = max(1, reception.waiting.bounds.max_images // 8)
         start = 0
-        while group := await router.off_loop(_draw, sources):
-            router.check_open()
-            costs = await router.off_loop(router.intake.estimate_all, group)
-            classified = await router.off_loop(router.intake.classify_all, group)
+        while group := await reception.off_loop(_draw, sources):
+            reception.check_open()
+            costs = await reception.off_loop(reception.intake.estimate_all, group)
+            classified = await reception.off_loop(reception.intake.classify_all, group)
             for place, cost in enumerate(costs):
-                while self._left >= window or router.waiting.room_images() == 0:
+                while self._left >= window or reception.waiting.room_images() == 0:
                     await self._wait()
                 # One at a time: those before it are under way, so what they hold comes free.
-                await router.ledger.promise(cost.output_bytes, 1)
-                router.waiting.enter(Amount(1, cost.input_bytes))
+                await reception.ledger.promise(cost.output_bytes, 1)
+                reception.waiting.enter(Amount(1, cost.input_bytes))
                 self._left += 1
                 self._request.expect(start + place, cost)
-                router.add_one(self._request, start + place, classified[place], cost, group[place])
+                reception.add(self._request, start + place, classified[place], cost, group[place])
             self._check()
             start += len(group)
 
