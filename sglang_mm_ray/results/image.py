@@ -86,6 +86,8 @@ class ProcessedImage:
 
         Raises:
             ResultLost: the node that held it is gone.
+            PoolOverloaded: the copy has no place in the router's `object_store_budget_bytes`, also after
+                `store_wait_s`, as in `preprocess`.
         """
         return self._stored.own_ref(_READ_TIMEOUT_S)
 

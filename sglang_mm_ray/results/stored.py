@@ -8,6 +8,7 @@ until then it counts as a whole.
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ResultLost
@@ -23,8 +24,15 @@ __all__ = ["Account", "StoredObject", "StoredResult", "read"]
 class Account(Protocol):
     """Who counts the bytes of the store. May be told from any thread, at any moment."""
 
+    def claimed(self, size_bytes: int, timeout_s: float) -> AbstractContextManager[None]:
+        """Sets bytes aside while an object is made, waiting until they are free.
+
+        Raises:
+            PoolOverloaded: they do not become free.
+        """
+
     def adopt(self, size_bytes: int) -> None:
-        """An object more exists."""
+        """An object more exists; told while its bytes are claimed."""
 
     def release(self, size_bytes: int) -> None:
         """Nobody refers to an object any more."""
@@ -92,19 +100,28 @@ class StoredResult:
 
         Raises:
             ResultLost: it cannot be read any more.
+            PoolOverloaded: the copy has no place in the budget of the store.
         """
         with self._putting:
             stored_object, place = self._at
             if place is not None:
-                import ray
-
-                ref = ray.put(in_pieces(read(self, timeout_s)[0]))
-                node_id = ray.get_runtime_context().get_node_id()
-                account = stored_object.account
-                if account is not None:
-                    account.adopt(self.facts.nbytes)
-                self._at = (StoredObject(ref, node_id, self.facts.nbytes, account), None)
+                value, account, size_bytes = (
+                    read(self, timeout_s)[0],
+                    stored_object.account,
+                    self.facts.nbytes,
+                )
+                with account.claimed(size_bytes, timeout_s) if account is not None else nullcontext():
+                    self._at = (_put(value, size_bytes, account), None)
             return self._at[0].ref  # type: ignore[no-any-return]
+
+
+def _put(value: Any, size_bytes: int, account: Account | None) -> StoredObject:
+    import ray
+
+    ref = ray.put(in_pieces(value))
+    if account is not None:
+        account.adopt(size_bytes)
+    return StoredObject(ref, ray.get_runtime_context().get_node_id(), size_bytes, account)
 
 
 def read(stored: StoredResult, timeout_s: float) -> tuple[Any, StoredObject]:

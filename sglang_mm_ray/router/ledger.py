@@ -1,11 +1,12 @@
-"""Who may have how much of the object store next. Belongs to the router's loop, except `release`."""
+"""Who may have how much of the object store next. Belongs to the router's loop; readers' calls say so."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from ..errors import PoolOverloaded
 from ..routing.admission import StoreBudget
@@ -38,6 +39,7 @@ class Ledger:
         self._released: deque[int] = deque()
         self._release_due = False
         self._idle_since = loop.time()
+        self._closed = False
 
     async def promise(self, size_bytes: int, images: int) -> None:
         """Sets bytes aside, waiting for others to let go if need be.
@@ -45,6 +47,8 @@ class Ledger:
         Raises:
             PoolOverloaded: it could never fit, or nobody who holds results lets go of them.
         """
+        if self._closed:
+            return
         self.budget.check_possible(size_bytes, images)
         if not self._waiting and self._try(size_bytes):
             return
@@ -79,6 +83,38 @@ class Ledger:
     def hold(self, size_bytes: int) -> None:
         """Counts a result that exists now."""
         self.budget.hold(size_bytes)
+
+    @contextlib.contextmanager
+    def claimed(self, size_bytes: int, timeout_s: float) -> Iterator[None]:
+        """Sets bytes aside while a reader makes an object, which `adopt` counts. From any other thread.
+
+        Raises:
+            PoolOverloaded: as `promise`, or others took all that came free for as long as `timeout_s`.
+        """
+        promise = self.promise(size_bytes, 1)
+        try:
+            promised = asyncio.run_coroutine_threadsafe(promise, self._loop)
+        except RuntimeError:
+            # The router is closed, and nobody counts any more.
+            promise.close()
+            yield
+            return
+        try:
+            promised.result(timeout_s)
+        except BaseException as error:
+            # Where it cannot be cancelled any more, it was made in that moment, or refused.
+            if promised.cancel() and isinstance(error, FutureTimeoutError):
+                raise PoolOverloaded(
+                    f"{size_bytes} bytes for a copy of a result did not come free within {timeout_s:g} s "
+                    "(object_store_budget_bytes)"
+                ) from None
+            if promised.cancelled() or promised.exception() is not None:
+                raise
+        try:
+            yield
+        finally:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.withdraw, size_bytes)
 
     def adopt(self, size_bytes: int) -> None:
         """Counts a result that a reader made. From any thread, as `release`."""
@@ -117,6 +153,13 @@ class Ledger:
                 self._idle_since = now
             elif now - since > _OVERTAKEN_AT_MOST_S:
                 return
+
+    def close(self) -> None:
+        """Counts no more, so that nobody waits who could wait for ever."""
+        self._closed = True
+        for _, _, granted in self._waiting:
+            if not granted.done():
+                granted.set_result(None)
 
     def tick(self) -> None:
         """Refuses those that wait although nothing runs whose end could help them."""

@@ -121,6 +121,7 @@ class Reception:
         self._dispatcher.close(closed)
         for request in list(self._open):
             self.end(request, closed)
+        self.ledger.close()
 
     def end_threads(self) -> None:
         """Lets the threads beside the loop go, once nothing is left to run there."""

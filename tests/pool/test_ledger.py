@@ -150,3 +150,76 @@ def test_waiting_for_results_that_nobody_lets_go_of_ends() -> None:
             await waiting
 
     with_ledger(100, test, wait_s=0.05)
+
+
+def _on_a_thread(ledger: Ledger, size_bytes: int, timeout_s: float = 20.0) -> asyncio.Task[int]:
+    """A reader that copies a result; what was promised while it did."""
+
+    def copy() -> int:
+        with ledger.claimed(size_bytes, timeout_s):
+            ledger.adopt(size_bytes)
+            return ledger.budget.promised_bytes
+
+    return asyncio.create_task(asyncio.to_thread(copy))
+
+
+def test_a_readers_copy_waits_for_its_bytes_and_is_counted() -> None:
+    async def test(ledger: Ledger) -> None:
+        ledger.hold(90)
+        copying = _on_a_thread(ledger, 40)
+        await asyncio.sleep(0.05)
+        assert not copying.done()
+        ledger.release(90)
+        assert await copying == 40
+        await asyncio.sleep(0.01)
+        assert (ledger.budget.held_bytes, ledger.budget.promised_bytes) == (40, 0)
+
+    with_ledger(100, test)
+
+
+def test_a_readers_copy_without_a_place_is_refused() -> None:
+    async def test(ledger: Ledger) -> None:
+        ledger.hold(90)
+        copying = _on_a_thread(ledger, 40)
+        await asyncio.sleep(0.08)
+        ledger.tick()
+        with pytest.raises(PoolOverloaded, match="let go"):
+            await copying
+        with pytest.raises(PoolOverloaded, match="did not come free within"):
+            await _on_a_thread(ledger, 40, timeout_s=0.02)
+        await asyncio.sleep(0.01)
+        assert (ledger.budget.held_bytes, ledger.budget.promised_bytes) == (90, 0)
+        assert not ledger._waiting
+
+    with_ledger(100, test, wait_s=0.05)
+
+
+def test_a_copy_that_fails_leaves_no_promise() -> None:
+    async def test(ledger: Ledger) -> None:
+        def fail() -> None:
+            with ledger.claimed(40, 1.0):
+                raise MemoryError
+
+        with pytest.raises(MemoryError):
+            await asyncio.to_thread(fail)
+        await asyncio.sleep(0.01)
+        assert ledger.budget.free_bytes == 100
+
+    with_ledger(100, test)
+
+
+def test_once_nobody_counts_a_copy_is_made_at_once() -> None:
+    ledgers: list[Ledger] = []
+
+    async def test(ledger: Ledger) -> None:
+        ledgers.append(ledger)
+        ledger.hold(100)
+        copying = _on_a_thread(ledger, 40)
+        await asyncio.sleep(0.05)
+        ledger.close()
+        await copying
+
+    with_ledger(100, test)
+    [ledger] = ledgers
+    with ledger.claimed(40, 1.0):
+        pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
 from typing import Any
 
@@ -45,6 +46,27 @@ def test_neighbours_of_one_request_share_objects_and_are_counted_as_a_whole(loca
         _wait_for_held(pool, kept.nbytes)
         del kept
         _wait_for_held(pool, 0)
+
+
+def test_an_image_leaves_its_object_only_within_the_budget(local_ray: None) -> None:
+    files = [png(photo(seed, 60, 50)) for seed in range(32)]
+    (size_bytes,) = {len(patches(data)) * PATCH_BYTES for data in files}
+    budget_bytes = 32 * size_bytes
+    # A batch of two is as much as may share an object in so small a store.
+    small: dict[str, Any] = {"object_store_budget_bytes": budget_bytes, "chunk_max_images": 2}
+    with smr.PreprocessPool(**ONE, **small, router_cache_bytes=0, store_wait_s=0.5) as pool:
+        images = pool.preprocess(files)
+        shared = [image for image in images if image.stored.at[1] is not None]
+        held_bytes = pool._live().status()["store_held_bytes"]
+        assert held_bytes == budget_bytes and shared
+        with pytest.raises(smr.PoolOverloaded, match="object_store_budget_bytes"):
+            _ = shared[0].feature
+        assert pool._live().status()["store_held_bytes"] == budget_bytes
+        kept, wanted = shared[0], patches(files[images.index(shared[0])])
+        # Who is waiting gets the bytes that others let go of.
+        threading.Timer(0.2, lambda: (images.clear(), shared.clear())).start()
+        np.testing.assert_array_equal(ray.get(kept.feature), wanted)
+        _wait_for_held(pool, size_bytes)
 
 
 def test_requests_of_one_image_share_nothing(local_ray: None) -> None:

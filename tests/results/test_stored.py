@@ -6,6 +6,7 @@ import gc
 import pickle
 import threading
 import weakref
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -123,6 +124,9 @@ def test_a_slow_copy_to_an_object_of_its_own_holds_up_nobody_else(store: Store) 
 class Account:
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
+
+    def claimed(self, size_bytes: int, timeout_s: float) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def adopt(self, size_bytes: int) -> None:
         self.size_bytes += size_bytes
