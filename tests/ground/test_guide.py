@@ -56,7 +56,7 @@ def test_a_family_added_as_the_guide_says(tmp_path: Path, photos: list[Path]) ->
     entry = block("rust", "3. Its entry")
     insert_after(rust / "src/registry.rs", "registry.register(Box::new(crate::inkling::InklingSpec));", entry)
 
-    cargo = tree.tool("cargo", "install Rust 1.88 or newer with rustup")
+    cargo = tree.tool("cargo", "install Rust 1.89 or newer with rustup")
     # The dependencies come from the tree's own target folder; only the copied crate is compiled anew.
     target = str(tree.ROOT / "rust/target")
     common = ("--locked", "--quiet", "--features", "python", "--target-dir", target)

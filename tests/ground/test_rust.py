@@ -9,7 +9,7 @@ import pytest
 from . import tree
 
 RUST = tree.ROOT / "rust"
-ADVICE = "install Rust 1.88 or newer with rustup, with its components clippy and rustfmt"
+ADVICE = "install Rust 1.89 or newer with rustup, with its components clippy and rustfmt"
 
 pytestmark = [pytest.mark.ground, pytest.mark.timeout(2400)]
 
