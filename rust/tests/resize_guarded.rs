@@ -4,6 +4,11 @@
 use sglang_mm_ray::common::resize::{Arithmetic, Filter, PassOrder, Size, resize};
 use sglang_mm_ray::common::simd::{Level, with_level};
 
+// The generator of the crate's own tests, which a test beside the crate cannot see.
+#[path = "../src/common/random.rs"]
+mod random;
+use random::Random;
+
 /// Which page the buffer touches.
 #[derive(Debug, Clone, Copy)]
 enum Touching {
@@ -60,19 +65,8 @@ impl Drop for Guarded {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn within(&mut self, least: usize, most: usize) -> usize {
-        least + (self.next() >> 8) as usize % (most - least + 1)
-    }
+fn within(random: &mut Random, least: usize, most: usize) -> usize {
+    least + random.below(most - least + 1)
 }
 
 fn check(random: &mut Random, size: Size, levels: &[Level]) {
@@ -83,11 +77,11 @@ fn check(random: &mut Random, size: Size, levels: &[Level]) {
         Arithmetic::Pillow(PassOrder::VerticalFirstWhenTall),
         Arithmetic::Aten,
     ];
-    let channels = [1, 3, 4][random.within(0, 2)];
-    let (filter, arithmetic) = (FILTERS[random.within(0, 4)], ARITHMETICS[random.within(0, 2)]);
+    let channels = [1, 3, 4][within(random, 0, 2)];
+    let (filter, arithmetic) = (FILTERS[within(random, 0, 4)], ARITHMETICS[within(random, 0, 2)]);
     for touching in [Touching::Front, Touching::Back] {
         let mut source = Guarded::new(size.in_width * size.in_height * channels, touching);
-        source.bytes().fill_with(|| (random.next() >> 40) as u8);
+        source.bytes().fill_with(|| random.bits() as u8);
         let mut results = levels.iter().map(|&level| {
             let mut out = Guarded::new(size.out_width * size.out_height * channels, touching);
             let run = || resize(source.bytes(), channels, size, filter, arithmetic, out.bytes());
@@ -111,14 +105,14 @@ fn kernels_stay_within_their_buffers_and_agree() {
     let rounds = std::env::var("RESIZE_ROUNDS").map_or(400, |text| text.parse().expect("a number"));
     for most in [3, 24, 90] {
         for _ in 0..rounds {
-            let mut side = || random.within(1, most);
+            let mut side = || within(&mut random, 1, most);
             let size = Size { in_width: side(), in_height: side(), out_width: side(), out_height: side() };
             check(&mut random, size, &levels);
         }
     }
     for _ in 0..rounds / 4 {
-        let (long, short) = (random.within(300, 3000), random.within(1, 5));
-        let (small, other) = (random.within(1, 30), random.within(1, 5));
+        let (long, short) = (within(&mut random, 300, 3000), within(&mut random, 1, 5));
+        let (small, other) = (within(&mut random, 1, 30), within(&mut random, 1, 5));
         let wide = Size { in_width: long, in_height: short, out_width: small, out_height: other };
         let tall = Size { in_width: short, in_height: long, out_width: other, out_height: small };
         for size in [wide, tall] {
@@ -146,7 +140,7 @@ fn splitting_over_threads_changes_nothing() {
         (1200, 5000, 1199, 64),
     ] {
         let size = Size { in_width, in_height, out_width, out_height };
-        let source: Vec<u8> = (0..in_width * in_height * 3).map(|_| (random.next() >> 40) as u8).collect();
+        let source: Vec<u8> = (0..in_width * in_height * 3).map(|_| random.bits() as u8).collect();
         let arithmetic = Arithmetic::Pillow(PassOrder::VerticalFirstWhenTall);
         let mut alone = vec![0; out_width * out_height * 3];
         resize(&source, 3, size, Filter::Lanczos, arithmetic, &mut alone).expect("sound arguments");
