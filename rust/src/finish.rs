@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::common::threads;
 use crate::error::{CoreError, Result};
-use crate::registry::ImageProcessor;
+use crate::processor::ImageProcessor;
 use crate::tensor::{TensorSpec, Transport};
 
 /// Resized RGB pixels of one image.

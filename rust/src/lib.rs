@@ -6,9 +6,11 @@
 
 pub mod common;
 pub mod error;
+pub mod family;
 pub mod finish;
 pub mod inkling;
 pub mod pipeline;
+pub mod processor;
 pub mod qwen_vl;
 pub mod registry;
 pub mod stages;

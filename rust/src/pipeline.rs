@@ -10,7 +10,7 @@ use crate::common::limits::{Limits, PILLOW_MAX_PIXELS};
 use crate::common::memory::Buffer;
 use crate::common::{decode, threads};
 use crate::error::{CoreError, Result};
-use crate::registry::{ImageProcessor, Plan};
+use crate::processor::{ImageProcessor, Plan, StageTimes, timed};
 use crate::stages::{BandClock, ByBands};
 use crate::tensor::{Tensor, TensorSpec, Transport};
 
@@ -18,19 +18,6 @@ use crate::tensor::{Tensor, TensorSpec, Transport};
 const SMALLEST_HASH_BESIDE_BYTES: usize = 64 << 10;
 // float32 in RGB, twice (a temporal patch of 2), is the most that a pixel becomes.
 const MOST_OUTPUT_BYTES_PER_PIXEL: u64 = 24;
-
-/// Seconds spent in each stage. Where stages take turns by bands, each has the sum of its turns.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct StageTimes {
-    /// SHA-256 of the encoded bytes; beside the decoding if a thread is idle.
-    pub hash_s: f64,
-    /// Decoding to RGB.
-    pub decode_s: f64,
-    /// Resizing.
-    pub resize_s: f64,
-    /// Normalising and cutting into patches; beside the decoding if a thread is idle.
-    pub patchify_s: f64,
-}
 
 /// A preprocessed image.
 #[derive(Debug)]
@@ -51,14 +38,6 @@ pub struct Processed {
     pub decoder: &'static str,
     /// Where the time went.
     pub times: StageTimes,
-}
-
-/// Seconds that `work` takes, added to `total_s`.
-pub fn timed<T>(total_s: &mut f64, work: impl FnOnce() -> T) -> T {
-    let started = Instant::now();
-    let result = work();
-    *total_s += started.elapsed().as_secs_f64();
-    result
 }
 
 /// Refuses what a plan would make, before memory is taken for it.

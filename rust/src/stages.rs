@@ -10,8 +10,7 @@ use crate::common::resize::{self, Arithmetic, Filter, Size};
 use crate::common::simd;
 use crate::error::{CoreError, Result};
 use crate::finish::finished_bytes;
-use crate::pipeline::{StageTimes, timed};
-use crate::registry::ImageProcessor;
+use crate::processor::{ImageProcessor, StageTimes, timed};
 use crate::tensor::Transport;
 
 /// A resize of RGB pixels.

@@ -12,8 +12,8 @@ use crate::common::memory::Buffer;
 use crate::common::resize::{self, Arithmetic, Filter, Size};
 use crate::common::transforms::normalize::Normaliser;
 use crate::error::{CoreError, Result};
-use crate::pipeline::StageTimes;
-use crate::registry::{ImageProcessor, ImageProcessorSpec, Plan, parse_parameters};
+use crate::family::{ImageProcessorSpec, parse_parameters};
+use crate::processor::{ImageProcessor, Plan, StageTimes};
 use crate::stages::{Resizing, resize_and_finish};
 use crate::tensor::{Tensor, TensorSpec, Transport};
 

@@ -12,12 +12,12 @@ use crate::common::memory::Buffer;
 use crate::common::threads;
 use crate::error::{CoreError, Result};
 use crate::pipeline::{self, Processed};
+use crate::processor::ImageProcessor;
 use crate::python::array::flat_array;
 use crate::python::edge::run;
 use crate::python::errors::to_python;
 use crate::python::input::Borrowed;
 use crate::python::pixels::HwcArray;
-use crate::registry::ImageProcessor;
 use crate::tensor::Transport;
 
 /// Height, width and bits of an image.

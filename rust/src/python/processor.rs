@@ -18,7 +18,8 @@ use crate::common::threads;
 use crate::error::CoreError;
 use crate::finish::{Pixels, finish_batch};
 use crate::pipeline;
-use crate::registry::{ImageProcessor, Plan, default_registry};
+use crate::processor::{ImageProcessor, Plan};
+use crate::registry::default_registry;
 use crate::tensor::{TensorSpec, Transport};
 
 /// Limits that hold before memory is taken.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::parameters::{Backend, FILTER_NUMBERS, PixelBudget, QwenVlParameters, refusal};
 use crate::common::resize::Filter;
 use crate::error::Result;
-use crate::registry::parse_parameters;
+use crate::family::parse_parameters;
 
 // Class names, and what transformers 5 runs for them. The plain name is the torchvision backend today.
 const CLASSES: [(&str, Backend); 5] = [

@@ -16,11 +16,12 @@ use crate::common::limits::Limits;
 use crate::common::memory::Buffer;
 use crate::common::{base64, threads};
 use crate::error::{CoreError, Result};
-use crate::pipeline::{self, StageTimes};
+use crate::family::parse_parameters;
+use crate::pipeline;
+use crate::processor::{ImageProcessor, Plan, StageTimes};
 use crate::python::array::flat_array;
 use crate::python::edge::run;
 use crate::python::input::Borrowed;
-use crate::registry::{ImageProcessor, Plan, parse_parameters};
 use crate::tensor::{TensorSpec, Transport};
 
 /// Temporal, rows, columns.
