@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -56,12 +57,15 @@ def take_turns(
     clock_s: Callable[[], float] = time.process_time,
     fewest_rounds: int = FEWEST_ROUNDS,
     untimed_calls: int = 0,
+    held: int = 1,
 ) -> Samples:
-    """Seconds of each call of each contender, one call each in turn.
+    """Seconds of a call of each contender, who take turns in an order that changes from round to round.
 
-    The other contenders leave nothing of a kernel's data in the caches; `untimed_calls` of its own before the
-    timed one bring it back.
+    So none always finds in the caches what the same other one left, which is nothing of a kernel's own data;
+    `untimed_calls` before the timed ones bring that back. A turn is `held` calls, whose results are let go
+    together.
     """
+    order = random.Random(0)
     present = {name: work for name, work in works.items() if work is not None}
     samples: Samples = {name: [] for name in present}
     for work in present.values():
@@ -70,12 +74,13 @@ def take_turns(
     for done in range(MOST_ROUNDS):
         if done >= fewest_rounds and time.perf_counter() > ends:
             break
-        for name, work in present.items():
+        for name, work in order.sample(sorted(present.items()), len(present)):
             for _ in range(untimed_calls):
                 work()
             started_s = clock_s()
-            work()
-            samples[name].append(clock_s() - started_s)
+            results = [work() for _ in range(held)]
+            results.clear()
+            samples[name].append((clock_s() - started_s) / held)
     return samples
 
 

@@ -1,12 +1,14 @@
 """Speed and parity of Qwen-VL on one thread, in one run: `python bench/bench_qwen.py [--peer FILE] [--json]`.
 
-An encoded photograph (JPEG q90) becomes transformers' `pixel_values`, float32 with all temporal copies. The
-contenders take turns, in CPU time of the process, which with one thread is the time on an idle machine: the
-core by the function that SGLang publishes; transformers' two backends behind Pillow, where transformers is
-installed; and with `--peer` the compiled extension that SGLang ships (`_multimodal.*.so`). A lead is the
-median of the ratios within each turn; the ratio of the best times stands beside it. Where simplejpeg is
-installed, libjpeg-turbo decodes the file too, and no more. Parity is against the backend of the same
-arithmetic. The exit code is 1 if the core differs from it in any bit.
+An encoded photograph (JPEG q90) becomes transformers' `pixel_values`, float32 with all temporal copies.
+Images of up to 64 MB in all are held until a turn ends, as those of a request are. (`--held 1`: one at a
+time. Then it depends on the run if the C library keeps the others' 6 MB for their next image, and so do
+their leads.) The contenders take turns, in CPU time of the process, which with one thread is the time on an
+idle machine: the core by the function that SGLang publishes; transformers' two backends behind Pillow,
+where transformers is installed; and with `--peer` the compiled extension that SGLang ships
+(`_multimodal.*.so`). A lead is the median of the ratios within each turn; the ratio of the best times
+stands beside it. Where simplejpeg is installed, libjpeg-turbo decodes the file too, and no more. Parity is
+against the backend of the same arithmetic. The exit code is 1 if the core differs from it in any bit.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ PEER_FIELDS = ("patch_size", "merge_size", "temporal_patch_size", "image_mean", 
 GOALS = {"peer": {512: 4.0, 1920: 4.0, 3840: 2.0}, "torchvision": dict.fromkeys((512, 1920, 3840), 6.0)}
 GOALS["pil"] = GOALS["torchvision"]
 DECODE_ALONE = "libjpeg-turbo"
+HELD_BYTES = 64 << 20
 
 Work = Callable[[], NDArray[Any]]
 Row = dict[str, Any]
@@ -106,18 +109,22 @@ def leads(samples: Samples) -> dict[str, dict[str, float]]:
     }
 
 
-def measure(core: Any, peer: Any, model: str, width: int, height: int, seconds: float) -> Row:
+def measure(
+    core: Any, peer: Any, model: str, size_px: tuple[int, int], seconds: float, most_held: int
+) -> Row:
     """One picture and model."""
+    width, height = size_px
     data = encode(synthetic_photo(width, height), "JPEG", quality=90)
     stages_ms = stages(core, model, data)
     works = contenders(core, peer, model, data)
     differing = differing_values(works)
     out_bytes = works["ours"]().nbytes
     decode = libjpeg_turbo(data)
-    samples = take_turns({**works, DECODE_ALONE: decode}, seconds, fewest_rounds=5)
+    held = max(1, min(most_held, HELD_BYTES // out_bytes))
+    samples = take_turns({**works, DECODE_ALONE: decode}, seconds, fewest_rounds=5, held=held)
     found = row(f"{width}x{height} {model}", samples, {})
     found |= {"leads": leads(samples), "differing_values": differing, "stages_ms": stages_ms}
-    return {**found, "width_px": width, "out_mb": out_bytes / 1e6}
+    return {**found, "width_px": width, "out_mb": out_bytes / 1e6, "held": held}
 
 
 def stages(core: Any, model: str, data: bytes) -> dict[str, float]:
@@ -153,7 +160,7 @@ def missed_goals(entry: Row) -> list[str]:
 
 def show(rows: list[Row]) -> None:
     for entry in rows:
-        print(f"{entry['work']}, {entry['out_mb']:.1f} MB out")
+        print(f"{entry['work']}, {entry['out_mb']:.1f} MB out, {entry['held']} held")
         for name, times in entry["contenders"].items():
             lead = entry["leads"].get(name)
             ratio = f"{lead['paired']:5.2f} x  ({lead['best']:.2f} at best)" if lead else ""
@@ -172,6 +179,7 @@ def main() -> int:
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the medians (needs matplotlib)")
     parser.add_argument("--quick", action="store_true", help="small images only")
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each row")
+    parser.add_argument("--held", type=int, default=HELD_BYTES, help="most images of a turn")
     parser.add_argument("--peer", type=Path, help="the extension of SGLang to compare with as well")
     options = parser.parse_args()
     # Read when a library starts its threads, so before it is imported.
@@ -184,7 +192,7 @@ def main() -> int:
         qwen.one_thread()
     peer = load_peer(options.peer) if options.peer else None
     rows = [
-        measure(_core, peer, model, *size, options.seconds)
+        measure(_core, peer, model, size, options.seconds, options.held)
         for size in (SIZES[:1] if options.quick else SIZES)
         for model in MODELS
     ]
