@@ -101,7 +101,8 @@ class PoolConfig:
     """How long reading a result may take before `ResultLost`."""
     warm_bytes: int = 1 << 30
     """Store memory that each worker touches at start; at most a quarter of the store. 0 turns it off.
-    Ray takes freed memory back once a second, so a busy worker writes to as much as a second's results."""
+    Ray takes freed memory back once a second, so a busy worker writes to as much as a second's results.
+    Beside it the worker touches `worker_cache_bytes` of its own, no more than these and 256 MiB."""
     metrics: bool = True
     """Whether Ray metrics are exported."""
 

@@ -37,6 +37,7 @@ __all__ = [
     "qwen_vl",
     "set_simd_level",
     "set_thread_budget",
+    "touch_ahead",
     "transforms",
 ]
 
@@ -208,3 +209,8 @@ def set_thread_budget(threads: int) -> None:
 def set_simd_level(name: str | None = None) -> None:
     """Forces a SIMD level in this process (`None`: `SGL_MM_RS_SIMD` or the CPU decide); for tests and
     comparisons."""
+
+def touch_ahead(size_bytes: int) -> None:
+    """Touches memory for the results to come, 256 MiB at most; it is theirs or idle, and counts as such.
+
+    On a virtual machine the first touch of a page takes ten times as long as writing to it."""

@@ -125,9 +125,17 @@ class PreprocessWorker:
 
     @_control
     def warm(self, size_bytes: int) -> float:
-        """Touches store memory, since the first touch of a page costs ten times a copy; returns seconds."""
+        """Touches memory of the store, and for as much as the cache will hold; returns seconds.
+
+        The first touch of a page costs ten times a copy. No request comes before this is done.
+        """
         started = time.monotonic()
+        heap = threading.Thread(
+            target=_core.touch_ahead, args=(min(size_bytes, self._config.worker_cache_bytes),)
+        )
+        heap.start()
         warm_store(size_bytes)
+        heap.join()
         return time.monotonic() - started
 
     def _end_without_controller(self, lease_s: float) -> None:

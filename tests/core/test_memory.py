@@ -76,3 +76,45 @@ def test_peak(tmp_path: Path, transport: str, enlarge: bool, options: dict[str, 
         # Rows become patches as they are decoded.
         bound = coefficients_bytes + result_bytes + slack_bytes
     assert found["peak"] <= bound, f"{found['peak'] / 1e6:.1f} MB, more than {bound / 1e6:.1f} MB"
+
+
+TOUCHED = """
+import json, sys
+from pathlib import Path
+from sglang_mm_ray import _core
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+processor = _core.processor("inkling")
+processor.preprocess_batch([Path(sys.argv[1]).read_bytes()])
+seen = [resident()]
+_core.touch_ahead(int(sys.argv[3]))
+seen.append(resident())
+[image] = processor.preprocess_batch([Path(sys.argv[2]).read_bytes()])
+seen.append(resident())
+print(json.dumps([seen[1] - seen[0], seen[2] - seen[1], image.tensors["patches"].nbytes]))
+"""
+
+
+@pytest.mark.parametrize(("asked_mib", "touched_mib"), [(0, 0), (96, 96), (1 << 20, 256)])
+def test_results_take_memory_that_was_touched_ahead(tmp_path: Path, asked_mib: int, touched_mib: int) -> None:
+    small, large = tmp_path / "small.jpg", tmp_path / "large.jpg"
+    small.write_bytes(images.encode(images.picture("RGB"), "JPEG"))
+    large.write_bytes(images.encode(Image.fromarray(images.scene(WIDTH_PX, HEIGHT_PX)), "JPEG"))
+    package = str(Path(sglang_mm_ray.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", TOUCHED, str(small), str(large), str(asked_mib << 20)],
+        env={**os.environ, "SGL_MM_RS_THREADS": "1", "PYTHONPATH": package},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    touched, more, result_bytes = json.loads(done.stdout)
+    slack_bytes = 4 << 20
+    assert abs(touched - (touched_mib << 20)) < slack_bytes
+    if touched_mib:
+        assert more < slack_bytes < result_bytes
+    else:
+        assert more > result_bytes

@@ -7,12 +7,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use memmap2::MmapMut;
-
+use super::mapping::Mapping;
 use crate::error::{CoreError, Result};
 
 const SMALLEST_CLASS_BYTES: usize = 64 << 10;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+const SMALLEST_PAGE_BYTES: usize = 4096;
 /// Most bytes that wait for reuse. The least recently used go back to the system first.
 pub const MOST_IDLE_BYTES: usize = 512 << 20;
 // A larger buffer goes back to the system at once: keeping it would drive all others out. A picture of
@@ -21,13 +21,19 @@ const LARGEST_POOLED_BYTES: usize = MOST_IDLE_BYTES / 2;
 // The lock is held for some hundred instructions, so a few spins outlast every holder that is running.
 const MOST_SPINS: usize = 1000;
 
-// Least recently used first.
-static IDLE: Mutex<Vec<MmapMut>> = Mutex::new(Vec::new());
+struct Idle {
+    /// Memory of buffers that are gone, least recently used first.
+    used: Vec<Mapping>,
+    /// Memory that no buffer had yet, touched ahead, to be cut to size.
+    ahead: Mapping,
+}
+
+static IDLE: Mutex<Idle> = Mutex::new(Idle { used: Vec::new(), ahead: Mapping::EMPTY });
 static IDLE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 // Never waits without end: a child forked while another thread held the lock finds it locked for ever, and
 // then works without the pool.
-fn lock_idle() -> Option<MutexGuard<'static, Vec<MmapMut>>> {
+fn lock_idle() -> Option<MutexGuard<'static, Idle>> {
     for _ in 0..MOST_SPINS {
         match IDLE.try_lock() {
             Ok(idle) => return Some(idle),
@@ -41,7 +47,7 @@ fn lock_idle() -> Option<MutexGuard<'static, Vec<MmapMut>>> {
 /// A byte buffer from the pool, page-aligned unless said.
 #[derive(Debug)]
 pub struct Buffer {
-    memory: Option<MmapMut>,
+    memory: Option<Mapping>,
     start: usize,
     len: usize,
 }
@@ -101,19 +107,56 @@ impl Drop for Buffer {
             return;
         }
         let Some(mut idle) = lock_idle() else { return };
-        let mut bytes = IDLE_BYTES.load(Ordering::Relaxed) + memory.len();
-        let mut too_many = 0;
-        while bytes > MOST_IDLE_BYTES {
-            bytes -= idle[too_many].len();
-            too_many += 1;
-        }
-        let evicted: Vec<MmapMut> = idle.drain(..too_many).collect();
-        idle.push(memory);
-        IDLE_BYTES.store(bytes, Ordering::Relaxed);
+        let evicted = idle.make_room(memory.len());
+        idle.used.push(memory);
         // The system call that unmaps waits until the lock is free.
         drop(idle);
         drop(evicted);
     }
+}
+
+impl Idle {
+    /// Counts `len` bytes in, and returns what has to go for them: first what nobody ever used.
+    fn make_room(&mut self, len: usize) -> Vec<Mapping> {
+        let mut bytes = IDLE_BYTES.load(Ordering::Relaxed) + len;
+        let mut evicted = Vec::new();
+        if bytes > MOST_IDLE_BYTES {
+            bytes -= self.ahead.len();
+            evicted.push(std::mem::replace(&mut self.ahead, Mapping::EMPTY));
+        }
+        let mut too_many = 0;
+        while bytes > MOST_IDLE_BYTES {
+            bytes -= self.used[too_many].len();
+            too_many += 1;
+        }
+        evicted.extend(self.used.drain(..too_many));
+        IDLE_BYTES.store(bytes, Ordering::Relaxed);
+        evicted
+    }
+}
+
+/// Touches memory for buffers to come, and keeps it as idle until they take it or others need the room.
+///
+/// A virtual machine's memory is slow when it is touched first: its host finds a page for each. A process that is
+/// to answer soon does so beforehand. At most half of [`MOST_IDLE_BYTES`] is touched.
+///
+/// # Errors
+/// [`CoreError::Internal`] if the system has no memory left.
+pub fn touch_ahead(len: usize) -> Result<()> {
+    let len = len.min(LARGEST_POOLED_BYTES) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    if len == 0 {
+        return Ok(());
+    }
+    let mut memory = map(len)?;
+    memory.iter_mut().step_by(SMALLEST_PAGE_BYTES).for_each(|byte| *byte = 1);
+    let Some(mut idle) = lock_idle() else { return Ok(()) };
+    IDLE_BYTES.fetch_sub(idle.ahead.len(), Ordering::Relaxed);
+    let replaced = std::mem::replace(&mut idle.ahead, Mapping::EMPTY);
+    let evicted = idle.make_room(memory.len());
+    idle.ahead = memory;
+    drop(idle);
+    drop((replaced, evicted));
+    Ok(())
 }
 
 /// Bytes that wait in the pool for reuse.
@@ -130,24 +173,21 @@ fn size_class(len: usize) -> usize {
     if class < 8 * HUGE_PAGE_BYTES { class } else { class.next_multiple_of(HUGE_PAGE_BYTES) }
 }
 
-fn take_idle(class: usize) -> Option<MmapMut> {
+fn take_idle(class: usize) -> Option<Mapping> {
     let mut idle = lock_idle()?;
     // The last one put back is the likeliest to be in the cache still.
-    let at = idle.iter().rposition(|memory| memory.len() == class)?;
-    let memory = idle.remove(at);
+    let memory = match idle.used.iter().rposition(|memory| memory.len() == class) {
+        Some(at) => idle.used.remove(at),
+        None if class >= HUGE_PAGE_BYTES => idle.ahead.split_off(class)?,
+        None => return None,
+    };
     IDLE_BYTES.fetch_sub(memory.len(), Ordering::Relaxed);
     Some(memory)
 }
 
-fn map(len: usize) -> Result<MmapMut> {
-    let memory = MmapMut::map_anon(len)
-        .map_err(|error| CoreError::Internal(format!("cannot map {len} bytes: {error}")))?;
-    #[cfg(target_os = "linux")]
-    if len >= HUGE_PAGE_BYTES {
-        // A kernel without huge pages refuses; the buffer works all the same.
-        let _ = memory.advise(memmap2::Advice::HugePage);
-    }
-    Ok(memory)
+fn map(len: usize) -> Result<Mapping> {
+    Mapping::new(len, len >= HUGE_PAGE_BYTES)
+        .map_err(|error| CoreError::Internal(format!("cannot map {len} bytes: {error}")))
 }
 
 #[cfg(test)]
@@ -183,6 +223,21 @@ mod tests {
         assert!(is_back);
         drop(Buffer::take(LARGEST_POOLED_BYTES + 1).expect("memory"));
         assert!(idle_bytes() <= MOST_IDLE_BYTES);
+    }
+
+    #[test]
+    fn what_was_touched_ahead_becomes_buffers_of_any_length() {
+        let first_bytes_of = |len: usize| {
+            touch_ahead(64 << 20).expect("memory");
+            let mut buffers =
+                [Buffer::take(len).expect("memory"), Buffer::take(len + (3 << 20)).expect("memory")];
+            buffers.each_mut().map(|buffer| std::mem::take(&mut buffer.bytes_mut()[0]))
+        };
+        // Untouched memory is zero. Other tests share the pool and may drive it out, but not always.
+        assert!((0..100).any(|n| first_bytes_of((18 << 20) + (n << 12)) == [1, 1]));
+        touch_ahead(MOST_IDLE_BYTES * 2).expect("memory");
+        assert!(idle_bytes() <= MOST_IDLE_BYTES);
+        touch_ahead(1).expect("memory");
     }
 
     #[test]

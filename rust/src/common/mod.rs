@@ -7,6 +7,7 @@ pub mod decode;
 pub mod dims;
 pub mod hash;
 pub mod limits;
+pub mod mapping;
 pub mod memory;
 #[cfg(test)]
 pub mod random;

@@ -27,6 +27,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(build_info, module)?)?;
     module.add_function(wrap_pyfunction!(set_thread_budget, module)?)?;
     module.add_function(wrap_pyfunction!(set_simd_level, module)?)?;
+    module.add_function(wrap_pyfunction!(touch_ahead, module)?)?;
     let common = PyModule::new(py, "common")?;
     self::common::register(&common)?;
     add_submodule(module, &common)?;
@@ -72,6 +73,12 @@ fn build_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 #[pyfunction]
 fn set_thread_budget(threads: usize) -> PyResult<()> {
     crate::common::threads::set_thread_budget(threads).map_err(errors::to_python)
+}
+
+/// Touches memory for the results to come, which is slow the first time on a virtual machine.
+#[pyfunction]
+fn touch_ahead(py: Python<'_>, size_bytes: usize) -> PyResult<()> {
+    edge::run(py, || crate::common::memory::touch_ahead(size_bytes))
 }
 
 /// Forces a SIMD level in this process (`None`: `SGL_MM_RS_SIMD` or the CPU decide); for tests and comparisons.
