@@ -61,6 +61,11 @@ impl RgbImage {
         let pixels = if stays_in_cache { Buffer::take_off_line(len) } else { Buffer::take(len) }?;
         Ok(Self { width, height, pixels, decoder })
     }
+
+    /// Whether the next step finds its pixels in the cache.
+    fn stays_in_cache(&self) -> bool {
+        self.pixels.len() <= MOST_CACHED_BYTES
+    }
 }
 
 /// Reads the header only: format and size.

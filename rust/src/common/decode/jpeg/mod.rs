@@ -20,6 +20,7 @@ use crate::common::bands::Bands;
 use crate::common::limits::Limits;
 use crate::common::memory::Buffer;
 use crate::common::simd::{Level, level};
+use crate::common::streaming::Streamer;
 use crate::error::{CoreError, Result};
 use entropy::Scan;
 use pixels::Picture;
@@ -36,14 +37,17 @@ pub(super) fn header(data: &[u8]) -> Result<Header> {
 /// The pixels of `header`.
 pub(super) fn decode(data: &[u8], header: &Header, _limits: &Limits) -> Result<RgbImage> {
     let mut image = RgbImage::unfilled(header.width, header.height, DECODER)?;
+    let streamer = if image.stays_in_cache() { None } else { Streamer::for_level(level()?) };
     let out = image.pixels.bytes_mut();
-    decode_rows(data, header, |rows| rows.read(out))?;
+    decode_rows(data, header, |rows| rows.read(out, streamer.as_ref()))?;
     Ok(image)
 }
 
 /// The pixels of `header`, which become `out` by bands. A broken file may be begun twice.
 pub(super) fn decode_by_bands(data: &[u8], header: &Header, bands: &Bands<'_>, out: &mut [u8]) -> Result<()> {
-    decode_rows(data, header, |rows| bands.feed(header.height, header.width * 3, out, |band| rows.read(band)))
+    decode_rows(data, header, |rows| {
+        bands.feed(header.height, header.width * 3, out, |band| rows.read(band, None))
+    })
 }
 
 fn decode_rows(
@@ -178,10 +182,10 @@ enum RgbRows<'s, 'a> {
 }
 
 impl RgbRows<'_, '_> {
-    // Fills `rgb` with the next rows.
-    fn read(&mut self, rgb: &mut [u8]) -> std::result::Result<(), Stop> {
+    // Fills `rgb` with the next rows. With a streamer, past the cache where this crate makes them.
+    fn read(&mut self, rgb: &mut [u8], streamer: Option<&Streamer>) -> std::result::Result<(), Stop> {
         match self {
-            Self::Picture(picture) => picture.read(rgb).ok_or(Stop::GaveUp),
+            Self::Picture(picture) => picture.read(rgb, streamer).ok_or(Stop::GaveUp),
             Self::Libjpeg(rows) => rows.read(rgb),
         }
     }
@@ -258,7 +262,8 @@ mod tests {
         let mut source = Source::whole(data).expect("memory");
         let header = header(data).expect("a header");
         let mut rgb = vec![0; header.width * header.height * 3];
-        let decoded = decode_from(&mut source, &header, Decoder::Faster(level), |rows| rows.read(&mut rgb));
+        let decoded =
+            decode_from(&mut source, &header, Decoder::Faster(level), |rows| rows.read(&mut rgb, None));
         let has_left_scan_alone = source.decompressor.coded().len() > 2;
         decoded.is_ok() && (source.decompressor.has_replaced_entropy() || has_left_scan_alone)
     }

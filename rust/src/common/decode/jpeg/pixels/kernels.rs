@@ -5,6 +5,7 @@ use super::{avx2, avx512};
 use super::{scalar, steps::Subsampling};
 use crate::common::decode::jpeg::entropy::{GROUP_BLOCKS, Group};
 use crate::common::simd::Level;
+use crate::common::streaming::Streamer;
 
 /// Samples that a group has in each of its eight rows.
 pub const GROUP_SAMPLES: usize = 8 * GROUP_BLOCKS;
@@ -48,7 +49,7 @@ pub fn transform(level: Level, group: &Group, factors: &Factors, out: &mut [u8],
 }
 
 /// Makes a row of RGB pixels of their luminance and the two colour differences, blue and red: as libjpeg upsamples
-/// ("fancy") and converts.
+/// ("fancy") and converts. With a `streamer`, past the cache if the row starts with a cache line.
 ///
 /// # Panics
 /// If the samples are not there, or not [`SLACK_SAMPLES`] more.
@@ -58,6 +59,7 @@ pub fn rgb_row(
     luminance: &[u8],
     differences: [Difference<'_>; 2],
     rgb: &mut [u8],
+    streamer: Option<&Streamer>,
 ) {
     let pixels = rgb.len() / 3;
     let samples = 2 + match subsampling {
@@ -71,9 +73,9 @@ pub fn rgb_row(
     }
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => avx512::rgb_row(subsampling, luminance, differences, rgb),
+        Level::Avx512 => avx512::rgb_row(subsampling, luminance, differences, rgb, streamer.is_some()),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => avx2::rgb_row(subsampling, luminance, differences, rgb),
+        Level::Avx2 => avx2::rgb_row(subsampling, luminance, differences, rgb, streamer.is_some()),
         _ => scalar::rgb_row(subsampling, luminance, differences, rgb),
     }
 }

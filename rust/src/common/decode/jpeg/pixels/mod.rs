@@ -23,6 +23,7 @@ use super::cmyk::grey_to_rgb;
 use super::entropy::{GROUP_BLOCKS, Group, GroupUnit, Scan, Slot, Step};
 use crate::common::memory::Buffer;
 use crate::common::simd::Level;
+use crate::common::streaming::Streamer;
 use crate::error::Result;
 
 const BLOCK_PX: usize = 8;
@@ -147,8 +148,8 @@ impl<'a> Picture<'a> {
     }
 
     /// Fills `rgb` with the next rows of RGB pixels. `None` if the picture is not for this decoder, or `rgb` is no number of
-    /// rows that are left.
-    pub fn read(&mut self, rgb: &mut [u8]) -> Option<()> {
+    /// rows that are left. With a `streamer`, past the cache where rows start with a cache line.
+    pub fn read(&mut self, rgb: &mut [u8], streamer: Option<&Streamer>) -> Option<()> {
         let row_bytes = self.width_px * 3;
         for rgb in rgb.chunks_mut(row_bytes) {
             if self.read == self.height_px || rgb.len() != row_bytes {
@@ -159,7 +160,7 @@ impl<'a> Picture<'a> {
             while self.decoded <= last {
                 self.decode_units()?;
             }
-            self.make_row(self.read, rgb);
+            self.make_row(self.read, rgb, streamer);
             self.read += 1;
         }
         Some(())
@@ -208,7 +209,7 @@ impl<'a> Picture<'a> {
         Some(())
     }
 
-    fn make_row(&self, row: usize, rgb: &mut [u8]) {
+    fn make_row(&self, row: usize, rgb: &mut [u8], streamer: Option<&Streamer>) {
         let memory = self.memory.bytes();
         let [luminance, differences @ ..] = self.planes.as_slice() else { return };
         let before = self.decoded - 1;
@@ -223,7 +224,7 @@ impl<'a> Picture<'a> {
             let [near, far] = [near, far].map(|row| plane.row_from_before(memory, plane.slot(row, before)));
             Difference { near, far }
         });
-        kernels::rgb_row(self.level, self.subsampling, luminance, differences, rgb);
+        kernels::rgb_row(self.level, self.subsampling, luminance, differences, rgb, streamer);
     }
 }
 

@@ -90,13 +90,26 @@ fn rows_are_those_of_the_scalar_code() {
         let rows = [samples(), samples(), samples(), samples(), samples()];
         let [luminance, rows @ ..] = rows.each_ref().map(|row| &row[start..]);
         let differences = [(0, 1), (2, 3)].map(|(near, far)| Difference { near: rows[near], far: rows[far] });
+        // From a cache line, or off it.
+        let skew = random.below(2) * random.below(64);
         for subsampling in [Subsampling::None, Subsampling::Across, Subsampling::Both] {
-            let mut expected = vec![7; start + pixels * 3 + 1];
-            rgb_row(Level::Scalar, subsampling, luminance, differences, &mut expected[start..][..pixels * 3]);
+            let row = |level, streamer: Option<&Streamer>| {
+                let mut rgb = vec![7; 64 + skew + pixels * 3 + 1];
+                let at = rgb.as_ptr().align_offset(64) + skew;
+                let out = &mut rgb[at..][..pixels * 3];
+                rgb_row(level, subsampling, luminance, differences, out, streamer);
+                assert!(rgb[..at].iter().chain(&rgb[at + pixels * 3..]).all(|&byte| byte == 7));
+                rgb[at..][..pixels * 3].to_vec()
+            };
+            let expected = row(Level::Scalar, None);
             for level in levels() {
-                let mut rgb = vec![7; start + pixels * 3 + 1];
-                rgb_row(level, subsampling, luminance, differences, &mut rgb[start..][..pixels * 3]);
-                assert!(rgb == expected, "{number}: {level} {subsampling:?} {pixels} from {start}");
+                for streamer in [None, Streamer::for_level(level)] {
+                    let rgb = row(level, streamer.as_ref());
+                    assert!(
+                        rgb == expected,
+                        "{number}: {level} {subsampling:?} {pixels} from {start}, {skew}"
+                    );
+                }
             }
         }
     }
@@ -120,7 +133,7 @@ fn every_colour_is_converted() {
             let differences = [&blues, &reds].map(|row| Difference { near: row, far: row });
             let luminance: Vec<u8> = (0..256 + SLACK_SAMPLES).map(|at| at as u8).collect();
             let mut rgb = [0; 256 * 3];
-            rgb_row(Level::Scalar, Subsampling::None, &luminance, differences, &mut rgb);
+            rgb_row(Level::Scalar, Subsampling::None, &luminance, differences, &mut rgb, None);
             for (y, rgb) in rgb.as_chunks::<3>().0.iter().enumerate() {
                 assert_eq!(*rgb, parts.map(|part| (y as i32 + part).clamp(0, 255) as u8), "{y} {blue} {red}");
             }
