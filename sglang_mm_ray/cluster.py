@@ -120,14 +120,20 @@ def join_ray(address: str | None, **options: Any) -> None:
     """`ray.init` on a cluster that runs: the one named, or in `RAY_ADDRESS`, or that of this machine.
 
     Raises:
-        ConnectionError: none is there.
+        ConnectionError: none is there, or it lets this process not in; the message says which.
     """
     address = address or os.environ.get("RAY_ADDRESS") or "auto"
     host, _, port = address.rpartition(":")
     # Ray would try for minutes where nobody listens. Client addresses (`ray://`) it refuses by itself.
     if host and port.isdigit() and "://" not in host and not _listens(host.strip("[]"), int(port)):
         raise ConnectionError(f"no Ray cluster answers at {address}")
-    ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **options)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **options)
+    except ConnectionError as error:
+        # Ray says the same of a cluster that is gone and of one that refuses this process.
+        if "Failed to connect" not in str(error):
+            raise
+        raise ConnectionError(f"{error}; if it asks for a token, set RAY_AUTH_MODE=token here too") from None
 
 
 def start_ray(address: str | None, **options: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Starting a Ray of our own: what its processes inherit, and what stays as it was."""
+"""Starting a Ray of our own, and joining another: what processes inherit, and what is said where it fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import ray
 
-from sglang_mm_ray.cluster import start_ray
+from sglang_mm_ray.cluster import join_ray, start_ray
 
 NAME = "GLIBC_TUNABLES"
 
@@ -38,3 +38,22 @@ def test_its_processes_copy_past_the_cache_and_this_one_keeps_its_environment(
 def test_what_the_caller_set_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAME, "glibc.malloc.check=0")
     assert _inherited(monkeypatch) == "glibc.malloc.check=0" == os.environ[NAME]
+
+
+@pytest.mark.parametrize(
+    ("said", "token"),
+    [
+        ("Failed to connect to Ray cluster at 10.0.0.1:6379", True),
+        ("Could not find any running Ray instance.", False),
+    ],
+)
+def test_a_cluster_that_lets_nobody_in_is_told_from_none(
+    monkeypatch: pytest.MonkeyPatch, said: str, token: bool
+) -> None:
+    def init(**_: Any) -> None:
+        raise ConnectionError(said)
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ConnectionError, match=said) as caught:
+        join_ray("auto")
+    assert ("RAY_AUTH_MODE" in str(caught.value)) == token

@@ -62,15 +62,16 @@ def _connect(address: str | None) -> None:
     # Never starts a cluster of its own, which would end with this command.
     import ray
 
-    from ..cluster import join_ray
+    from ..cluster import join_ray, reason_of
 
     if ray.is_initialized():
         return
     try:
         join_ray(address)
-    except ConnectionError:
+    except ConnectionError as error:
         raise PoolNotFound(
-            "no Ray cluster is reachable; start one with `ray start --head`, or pass --address"
+            "no Ray cluster is reachable; start one with `ray start --head`, or pass --address "
+            f"({reason_of(error)})"
         ) from None
 
 

@@ -155,10 +155,10 @@ class PreprocessPool:
         if not ray.is_initialized():
             try:
                 join_ray(address)
-            except ConnectionError:
+            except ConnectionError as error:
                 raise PoolNotFound(
                     f"no Ray cluster is reachable, so there is no pool {name!r}; set RAY_ADDRESS or "
-                    "pass address="
+                    f"pass address= ({reason_of(error)})"
                 ) from None
         controller = find_controller(name)
         config_json, fingerprint = ray.get(controller.describe.remote(), timeout=_CONTROL_TIMEOUT_S)
