@@ -6,8 +6,10 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::coefficients::PRECISION_BITS;
+use super::windows::Ends;
 
 mod horizontal;
 mod interleave;
@@ -68,29 +70,45 @@ unsafe fn store_column(pairs: __m256i, column: *mut u8) {
 /// Weighted sums over groups of columns, for `COLUMNS` columns at once: words, rounded but not yet clipped.
 ///
 /// # Safety
-/// `COLUMNS` columns must be readable at `columns + n * stride` for each `n < lanes.len()`.
+/// `lanes` must not be empty, and `ends` be what they are. `COLUMNS` columns must be readable at
+/// `columns + n * stride` for each `n < lanes.len()`.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn weighted<const COLUMNS: usize>(
     mut columns: *const u8,
     stride: usize,
     lanes: &[[i32; 2]],
+    ends: Ends,
 ) -> [__m256i; COLUMNS] {
-    let mut sums = Sums::new();
-    let Some((first, rest)) = lanes.split_first() else { return sums.words() };
+    // Pointers, for what a loop counts and checks takes instructions from the sums.
+    let Range { start: mut lane, mut end } = lanes.as_ptr_range();
+    let mut sums;
     // SAFETY: by the caller.
     unsafe {
-        // Apart, for nothing need be added to zeros; the others by twos, for a loop takes instructions from the sums.
-        sums.add(columns, first);
-        columns = columns.add(stride);
-        let (twos, one) = rest.as_chunks::<2>();
-        for two in twos {
-            sums.add(columns, &two[0]);
-            sums.add(columns.add(stride), &two[1]);
-            columns = columns.add(2 * stride);
+        // The first ones are set apart, for nothing need be added to zeros.
+        if ends == Ends::Apart {
+            sums = Sums::new();
+            sums.add(columns, &*lane);
+        } else {
+            end = end.sub(1);
+            let last_columns = columns.add((lanes.len() - 1) * stride);
+            sums = Sums::of_ends(columns, last_columns, (*lane)[0] | (*end)[0]);
+            match ends {
+                Ends::FirstHeavy => sums.set_high(columns, (*lane)[1]),
+                Ends::LastHeavy => sums.set_high(last_columns, (*end)[1]),
+                _ => (),
+            }
         }
-        if let [last] = one {
-            sums.add(columns, last);
+        (lane, columns) = (lane.add(1), columns.add(stride));
+        // The others by twos.
+        if end.offset_from(lane) & 1 == 1 {
+            sums.add(columns, &*lane);
+            (lane, columns) = (lane.add(1), columns.add(stride));
+        }
+        while lane != end {
+            sums.add(columns, &*lane);
+            sums.add(columns.add(stride), &*lane.add(1));
+            (lane, columns) = (lane.add(2), columns.add(2 * stride));
         }
     }
     sums.words()
@@ -110,6 +128,39 @@ impl<const COLUMNS: usize> Sums<COLUMNS> {
             even: [_mm256_setzero_si256(); COLUMNS],
             odd: [_mm256_setzero_si256(); COLUMNS],
             high: [_mm256_setzero_si256(); COLUMNS],
+        }
+    }
+
+    /// Low sums of the pairs made of the second samples at `first` and the first samples at `last`.
+    ///
+    /// # Safety
+    /// `COLUMNS` columns must be readable at both.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn of_ends(first: *const u8, last: *const u8, low_weights: i32) -> Self {
+        let (mut sums, low_weights) = (Self::new(), _mm256_set1_epi32(low_weights));
+        for column in 0..COLUMNS {
+            let at = column * COLUMN_BYTES;
+            // SAFETY: by the caller.
+            let (first, last) = unsafe { (load_column(first.add(at)), load_column(last.add(at))) };
+            let [even, odd] = [0, 1].map(|half| _mm256_blend_epi16::<0xaa>(last[half], first[half]));
+            sums.even[column] = _mm256_madd_epi16(even, low_weights);
+            sums.odd[column] = _mm256_madd_epi16(odd, low_weights);
+        }
+        sums
+    }
+
+    /// High sums that are yet to be.
+    ///
+    /// # Safety
+    /// `COLUMNS` columns must be readable at `columns`.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn set_high(&mut self, columns: *const u8, high_weights: i32) {
+        for column in 0..COLUMNS {
+            // SAFETY: by the caller.
+            let [.., pairs] = unsafe { load_column(columns.add(column * COLUMN_BYTES)) };
+            self.high[column] = _mm256_maddubs_epi16(pairs, _mm256_set1_epi32(high_weights));
         }
     }
 

@@ -51,7 +51,7 @@ impl Horizontal {
 pub fn vertical_weights(level: Level, coefficients: &Coefficients) -> Option<Windows> {
     match level {
         Level::Scalar => None,
-        Level::Avx2 => Windows::new(coefficients, 0..2, windows::pair_halves),
+        Level::Avx2 => windows::pairs(coefficients),
         Level::Neon => Windows::new(coefficients, 0..4, windows::halves),
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => Windows::new(coefficients, 0..4, avx512::planes),
@@ -79,7 +79,7 @@ pub fn horizontal_weights(
         Level::Scalar => None,
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::Avx512 => {
-            let windows = Windows::new(coefficients, 0..2, windows::pair_halves)?;
+            let windows = windows::pairs(coefficients)?;
             Some(Horizontal::Tiles(Tiles::new(windows, channels, avx2::COLUMN_BYTES)))
         }
         #[cfg(target_arch = "aarch64")]

@@ -18,6 +18,21 @@ pub struct Window {
     groups: u32,
     // Index of the first group's weights.
     weights: u32,
+    ends: Ends,
+}
+
+/// How the first and the last pair of a window go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// Not at all.
+    Apart,
+    /// One takes no first sample and the other no second one: a pair can be made of what they do take. Both weigh too
+    /// little for high halves.
+    Light,
+    /// The same, but the first one has a high half.
+    FirstHeavy,
+    /// The same, but the last one has a high half.
+    LastHeavy,
 }
 
 impl Window {
@@ -37,6 +52,13 @@ impl Window {
     #[inline]
     pub fn end(&self) -> usize {
         self.first() + self.groups()
+    }
+
+    /// How its first and its last pair go together; known of tables that [`pairs`] made.
+    #[inline]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for AVX2"))]
+    pub fn ends(&self) -> Ends {
+        self.ends
     }
 
     /// Its part of the weights of all windows.
@@ -84,6 +106,7 @@ impl Windows {
                 first: u32::try_from(first).ok()?,
                 groups: u32::try_from(last - first + 1).ok()?,
                 weights: u32::try_from(lanes.len() / LANES).ok()?,
+                ends: Ends::Apart,
             });
             for group in first..=last {
                 lanes.extend(split(std::array::from_fn(|sample| {
@@ -124,6 +147,12 @@ impl Windows {
         self.weights.as_chunks().0
     }
 
+    /// The weights of window `index` and of all later ones, which follow each other.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for AVX2"))]
+    pub fn weights_from<const LANES: usize>(&self, index: usize) -> &[[i32; LANES]] {
+        &self.weights()[self.windows[index].weights as usize..]
+    }
+
     /// The first group that output index `index` or a later one uses.
     pub fn keep_from(&self, index: usize) -> usize {
         self.keep_from[index]
@@ -143,6 +172,34 @@ impl Windows {
     /// Memory it takes, in bytes.
     pub fn size_bytes(&self) -> usize {
         self.windows.len() * (size_of::<Window>() + 2 * size_of::<usize>()) + self.weights.len() * 4
+    }
+}
+
+/// The windows of an axis for AVX2; `None` if they are out of its range.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for AVX2"))]
+pub fn pairs(coefficients: &Coefficients) -> Option<Windows> {
+    let mut table = Windows::new(coefficients, 0..2, pair_halves)?;
+    let mut windows = std::mem::take(&mut table.windows);
+    for window in &mut windows {
+        window.ends = match window.lanes(table.weights::<2>()) {
+            [first, .., last] => ends(*first, *last),
+            _ => Ends::Apart,
+        };
+    }
+    table.windows = windows;
+    Some(table)
+}
+
+// Only the low halves need be apart to go together.
+fn ends([first_low, first_high]: [i32; 2], [last_low, last_high]: [i32; 2]) -> Ends {
+    if first_low & 0xffff != 0 || last_low >> 16 != 0 {
+        return Ends::Apart;
+    }
+    match (first_high, last_high) {
+        (0, 0) => Ends::Light,
+        (_, 0) => Ends::FirstHeavy,
+        (0, _) => Ends::LastHeavy,
+        _ => Ends::Apart,
     }
 }
 
@@ -235,6 +292,39 @@ mod tests {
         assert_eq!(windows.phase(), 1);
         assert!(windows.windows()[5..95].iter().all(|window| window.groups() == 6));
         assert_eq!(Windows::new(&halved, 0..1, pair_halves).expect("range").phase(), 0);
+    }
+
+    #[test]
+    fn ends_that_go_together_leave_no_weight_out() {
+        let mut seen = Vec::new();
+        for (from, to) in [(3840, 1288), (2160, 728), (100, 37), (64, 128), (1000, 999), (9, 2)] {
+            for filter in [Filter::Lanczos, Filter::Bicubic, Filter::Bilinear, Filter::Box, Filter::Hamming] {
+                let exact = coefficients(from, to, filter);
+                let table = pairs(&exact).expect("range");
+                for (index, window) in table.windows().iter().enumerate() {
+                    let (range, weights) = exact.window(index);
+                    let weight = |group: usize, sample: usize| {
+                        let at = (2 * group + sample).checked_sub(table.phase() + range.start);
+                        split_16(at.and_then(|at| weights.get(at)).copied().unwrap_or(0))
+                    };
+                    let (first, last) = (window.first(), window.end() - 1);
+                    let heavy = [first, last].map(|group| weight(group, 0).0 != 0 || weight(group, 1).0 != 0);
+                    let meet = first == last || weight(first, 0).1 != 0 || weight(last, 1).1 != 0;
+                    let expected = match heavy {
+                        _ if meet => Ends::Apart,
+                        [false, false] => Ends::Light,
+                        [true, false] => Ends::FirstHeavy,
+                        [false, true] => Ends::LastHeavy,
+                        [true, true] => Ends::Apart,
+                    };
+                    assert_eq!(window.ends(), expected, "{from} to {to}, {filter:?}, {index}");
+                    if !seen.contains(&expected) {
+                        seen.push(expected);
+                    }
+                }
+            }
+        }
+        assert_eq!(seen.len(), 4);
     }
 
     fn holds_every_weight_once<const LEN: usize>(exact: &Coefficients, from: usize, phase: usize) {

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::super::layout::{CHUNK_ROWS, Chunk, Rows};
 use super::super::tiles::Tiles;
+use super::super::windows::Ends;
 use super::transpose::{transpose, transpose_lanes};
 use super::{COLUMN_BYTES, check, weighted};
 
@@ -48,7 +49,7 @@ impl Pass<'_> {
         mut chunk: Chunk,
     ) {
         let Tiles { windows: table, tile_pixels, .. } = self.tiles;
-        let (weights, stride) = (table.weights::<2>(), CHANNELS * COLUMN_BYTES);
+        let stride = CHANNELS * COLUMN_BYTES;
         // Cleared once: what a last run of fewer than eight pixels leaves here goes where nobody looks.
         let mut words = [_mm256_setzero_si256(); 32];
         for start in pixels.clone().step_by(*tile_pixels) {
@@ -68,15 +69,21 @@ impl Pass<'_> {
                     tile.len(),
                 )
             };
+            // Where the columns would begin if they were of all pixels.
+            let columns = scratch.as_ptr().wrapping_sub(first * stride);
+            let mut weights = table.weights_from::<2>(tile.start);
             let windows = &table.windows()[tile];
             for (eight, windows) in windows.chunks(8).enumerate() {
                 ahead.next_eight();
-                for (window, words) in windows.iter().zip(words.chunks_exact_mut(CHANNELS)) {
+                for (window, words) in windows.iter().zip(words.as_chunks_mut::<CHANNELS>().0) {
                     ahead.fetch_two_rows();
-                    // SAFETY: the span of the tile's windows begins at `first` and lies within the scratch memory.
+                    let columns = columns.wrapping_add(window.first() * stride);
+                    // SAFETY: the span of the tile's windows begins at `first` and lies within the scratch memory;
+                    // the weights of the windows follow each other.
                     unsafe {
-                        let columns = scratch.as_ptr().add((window.first() - first) * stride);
-                        pixel::<CHANNELS>(window.lanes(weights), columns, words);
+                        let (lanes, rest) = weights.split_at_unchecked(window.groups());
+                        pixel(lanes, window.ends(), columns, words);
+                        weights = rest;
                     }
                 }
                 let value = (start - pixels.start + 8 * eight) * CHANNELS;
@@ -138,19 +145,24 @@ impl Ahead {
 }
 
 /// # Safety
-/// `columns` must begin `lanes.len()` readable groups of a column for each channel.
+/// `columns` must begin `lanes.len()` readable groups of a column for each channel; the rest as for [`weighted`].
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn pixel<const CHANNELS: usize>(lanes: &[[i32; 2]], columns: *const u8, words: &mut [__m256i]) {
+unsafe fn pixel<const CHANNELS: usize>(
+    lanes: &[[i32; 2]],
+    ends: Ends,
+    columns: *const u8,
+    words: &mut [__m256i; CHANNELS],
+) {
     let stride = CHANNELS * COLUMN_BYTES;
     // SAFETY: by the caller.
     unsafe {
         if CHANNELS == 4 {
             // The sums of four columns would not fit the registers.
-            words[..2].copy_from_slice(&weighted::<2>(columns, stride, lanes));
-            words[2..4].copy_from_slice(&weighted::<2>(columns.add(2 * COLUMN_BYTES), stride, lanes));
+            words[..2].copy_from_slice(&weighted::<2>(columns, stride, lanes, ends));
+            words[2..].copy_from_slice(&weighted::<2>(columns.add(2 * COLUMN_BYTES), stride, lanes, ends));
         } else {
-            words[..CHANNELS].copy_from_slice(&weighted::<CHANNELS>(columns, stride, lanes));
+            *words = weighted(columns, stride, lanes, ends);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::super::layout::{Outputs, Ring};
-use super::super::windows::Windows;
+use super::super::windows::{Ends, Windows};
 use super::{COLUMN_BYTES, LANES, Sums, VECTOR_BYTES, check, load, store_column, weighted, widened};
 
 /// What the columns of a block may take, so that they stay in the L1 cache.
@@ -47,7 +47,7 @@ pub fn vertical(table: &Windows, rows: Range<usize>, ring: &Ring, scratch: &mut 
             let values = &mut out.row(index)[block * LANES..];
             let len = values.len().min(block_len * LANES);
             // SAFETY: AVX2 was checked, and `columns` holds a block for each group.
-            unsafe { row(lanes, columns, stride, &mut values[..len]) };
+            unsafe { row(lanes, window.ends(), columns, stride, &mut values[..len]) };
         }
     }
 }
@@ -65,32 +65,39 @@ unsafe fn widen(pairs: &[u8], columns: usize, to: &mut [u8]) {
     }
 }
 
-/// Of known lengths the loops over groups are unrolled.
+/// One loop over the columns for each kind of ends, so that none asks which it is.
 ///
 /// # Safety
 /// As [`row_of`].
 #[target_feature(enable = "avx2")]
-unsafe fn row(lanes: &[[i32; 2]], columns: &[u8], stride: usize, out: &mut [u8]) {
+unsafe fn row(lanes: &[[i32; 2]], ends: Ends, columns: &[u8], stride: usize, out: &mut [u8]) {
     // SAFETY: by the caller.
     unsafe {
-        match *lanes {
-            [a, b] => row_of(&[a, b], columns, stride, out),
-            [a, b, c] => row_of(&[a, b, c], columns, stride, out),
-            [a, b, c, d] => row_of(&[a, b, c, d], columns, stride, out),
-            _ => row_of(lanes, columns, stride, out),
+        match ends {
+            Ends::Apart => row_of(lanes, Ends::Apart, columns, stride, out),
+            Ends::Light => row_of(lanes, Ends::Light, columns, stride, out),
+            Ends::FirstHeavy => row_of(lanes, Ends::FirstHeavy, columns, stride, out),
+            Ends::LastHeavy => row_of(lanes, Ends::LastHeavy, columns, stride, out),
         }
     }
 }
 
 /// # Safety
-/// `columns` must hold `lanes.len()` groups, `stride` bytes apart, of as many columns as whole vectors of `out` take.
+/// `columns` must hold `lanes.len()` groups, `stride` bytes apart, of as many columns as whole vectors of `out` take;
+/// the rest as for [`weighted`].
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn row_of(lanes: &[[i32; 2]], columns: &[u8], stride: usize, out: &mut [u8]) {
-    for (index, out) in out.chunks_mut(VECTOR_BYTES).enumerate() {
+unsafe fn row_of(lanes: &[[i32; 2]], ends: Ends, columns: &[u8], stride: usize, out: &mut [u8]) {
+    let (vectors, rest) = out.as_chunks_mut::<VECTOR_BYTES>();
+    let mut columns = columns.as_ptr();
+    for out in vectors {
         // SAFETY: by the caller.
-        let words = unsafe { weighted::<2>(columns.as_ptr().add(index * 2 * COLUMN_BYTES), stride, lanes) };
-        store(words, out);
+        unsafe { store(bytes(weighted(columns, stride, lanes, ends)), out) };
+        columns = columns.wrapping_add(2 * COLUMN_BYTES);
+    }
+    if !rest.is_empty() {
+        // SAFETY: by the caller.
+        store_rest(bytes(unsafe { weighted(columns, stride, lanes, ends) }), rest);
     }
 }
 
@@ -108,21 +115,28 @@ unsafe fn direct_row(lanes: &[[i32; 2]], pairs: &[u8], stride: usize, out: &mut 
                 sums.add_column(column, widened(pairs), lanes);
             }
         }
-        store(sums.words(), out);
+        store_rest(bytes(sums.words()), out);
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn store([a, b]: [__m256i; 2], out: &mut [u8]) {
-    let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(a, b));
-    if out.len() == VECTOR_BYTES {
-        // SAFETY: `out` has 32 bytes.
-        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), bytes) };
-    } else {
-        let mut last = [0_u8; VECTOR_BYTES];
-        // SAFETY: the array has 32 bytes.
-        unsafe { _mm256_storeu_si256(last.as_mut_ptr().cast(), bytes) };
-        out.copy_from_slice(&last[..out.len()]);
-    }
+fn bytes([a, b]: [__m256i; 2]) -> __m256i {
+    _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(a, b))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store(bytes: __m256i, out: &mut [u8; VECTOR_BYTES]) {
+    // SAFETY: `out` has 32 bytes.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), bytes) };
+}
+
+// As many bytes as there is room for, up to a vector.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_rest(bytes: __m256i, out: &mut [u8]) {
+    let mut whole = [0_u8; VECTOR_BYTES];
+    store(bytes, &mut whole);
+    out.copy_from_slice(&whole[..out.len()]);
 }
