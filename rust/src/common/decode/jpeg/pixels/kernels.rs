@@ -53,6 +53,7 @@ pub fn transform(level: Level, group: &Group, factors: &Factors, out: &mut [u8],
 ///
 /// # Panics
 /// If the samples are not there, or not [`SLACK_SAMPLES`] more.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "only x86-64 has streamers"))]
 pub fn rgb_row(
     level: Level,
     subsampling: Subsampling,

@@ -190,8 +190,7 @@ impl<'a> Picture<'a> {
             let mut groups = self.groups.iter();
             for plane in &self.planes {
                 for row in 0..plane.blocks_down {
-                    for group in groups.by_ref().take(plane.blocks_across).enumerate() {
-                        let (number, group) = group;
+                    for (number, group) in groups.by_ref().take(plane.blocks_across).enumerate() {
                         let column = (first * plane.blocks_across + number * GROUP_BLOCKS) * BLOCK_PX;
                         let out = plane.rows_from(memory, 1 + row * BLOCK_PX, column);
                         is_within &= kernels::transform(self.level, group, &plane.factors, out, plane.stride);
