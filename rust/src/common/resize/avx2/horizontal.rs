@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::super::layout::{CHUNK_ROWS, Chunk, Rows};
 use super::super::tiles::Tiles;
 use super::super::windows::Ends;
-use super::transpose::{transpose, transpose_lanes};
+use super::transpose::transpose;
 use super::{COLUMN_BYTES, check, weighted};
 
 /// Resamples a chunk of rows along x, for output pixels `pixels`, into groups of `GROUP` rows: 2 or 4.
@@ -173,21 +173,16 @@ unsafe fn pixel<const CHANNELS: usize>(
 fn store_eight<const GROUP: usize>(words: &[__m256i; 8], chunk: &mut Chunk, value: usize) {
     let (stride, at) = (chunk.stride, GROUP * value);
     assert!((CHUNK_ROWS / GROUP - 1) * stride + at + 8 * GROUP <= chunk.groups.len());
-    // Bytes of two values each, for eight rows in both halves.
-    let mut twos = [_mm256_setzero_si256(); 4];
-    for (two, words) in twos.iter_mut().zip(words.chunks_exact(2)) {
-        *two = _mm256_packus_epi16(words[0], words[1]);
-        if GROUP == 2 {
-            *two = _mm256_shuffle_epi8(*two, alternating());
-        }
-    }
-    // With pairs: a lane is two rows of two values; with quads: four rows of one.
+    // Bytes of two values each, for eight rows in both halves: lanes of two rows, or of four.
     if GROUP == 2 {
-        for (two, lanes) in transpose_lanes(twos).into_iter().enumerate() {
+        let fourths: [__m256i; 4] = std::array::from_fn(|at| _mm256_packus_epi16(words[at], words[at + 4]));
+        for (two, lanes) in transpose_halves(fourths).into_iter().enumerate() {
             // SAFETY: of the eight groups of the chunk, the last has room for 16 bytes here.
             unsafe { store_halves(lanes, chunk.groups.as_mut_ptr().add(two * stride + at), 4 * stride) };
         }
     } else {
+        let twos: [__m256i; 4] =
+            std::array::from_fn(|at| _mm256_packus_epi16(words[2 * at], words[2 * at + 1]));
         for (half, twos) in twos.chunks_exact(2).enumerate() {
             let evens = _mm256_shuffle_epi32::<0b11_01_10_00>(twos[0]);
             let odds = _mm256_shuffle_epi32::<0b11_01_10_00>(twos[1]);
@@ -213,12 +208,18 @@ unsafe fn store_halves(lanes: __m256i, to: *mut u8, distance: usize) {
     }
 }
 
-// Eight rows of one value and of another become pairs of rows of both in turn.
+// Each half has four lanes of 16 bits for a value, then those for the value four on: they become eight values of a lane.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn alternating() -> __m256i {
-    _mm256_setr_epi8(
-        0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15, 0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7,
-        14, 15,
-    )
+fn transpose_halves([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
+    let (ab, cd) = (_mm256_unpacklo_epi16(a, b), _mm256_unpacklo_epi16(c, d));
+    let (ef, gh) = (_mm256_unpackhi_epi16(a, b), _mm256_unpackhi_epi16(c, d));
+    let low = [_mm256_unpacklo_epi32(ab, cd), _mm256_unpackhi_epi32(ab, cd)];
+    let high = [_mm256_unpacklo_epi32(ef, gh), _mm256_unpackhi_epi32(ef, gh)];
+    [
+        _mm256_unpacklo_epi64(low[0], high[0]),
+        _mm256_unpackhi_epi64(low[0], high[0]),
+        _mm256_unpacklo_epi64(low[1], high[1]),
+        _mm256_unpackhi_epi64(low[1], high[1]),
+    ]
 }
