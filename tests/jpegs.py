@@ -78,11 +78,26 @@ class Made:
     # Coefficients that come to samples of 8 bits or not much more, instead of any.
     is_gentle: bool = False
     end: bytes = b"\xff\xd9"
+    # A table of 16 bits for each component, with some zeros and some large ones, instead of one of 8 for all.
+    has_own_tables: bool = False
 
     def units(self) -> int:
         """Units of the scan: a single component has units of one block whatever its factors are."""
         most = [max(pair[i] for pair in self.factors) if len(self.factors) > 1 else 1 for i in (0, 1)]
         return -(-self.width_px // (8 * most[0])) * -(-self.height_px // (8 * most[1]))
+
+    def quantization(self, most_factor: int, chance: random.Random) -> list[bytes]:
+        """The segments that define the tables of quantization."""
+        if not self.has_own_tables:
+            table = bytes(chance.randrange(1, most_factor + 1) for _ in range(64))
+            return [segment(0xDB, b"\0" + table)]
+        segments = []
+        for number in range(len(self.factors)):
+            wide = [chance.randrange(1, most_factor + 1) for _ in range(64)]
+            for _ in range(chance.randrange(4)):
+                wide[chance.randrange(64)] = chance.choice((0, 256, 32_767, 32_768, 65_535))
+            segments.append(segment(0xDB, struct.pack(">B64H", 16 + number, *wide)))
+        return segments
 
     def file(self, chance: random.Random) -> bytes:
         """The whole file."""
@@ -98,11 +113,13 @@ class Made:
         ]
         tables = [(chance.randrange(2), chance.randrange(2)) for _ in range(count)]
         frame = struct.pack(">BHHB", 8, self.height_px, self.width_px, count)
-        frame += b"".join(bytes((i, h << 4 | v, 0)) for i, (h, v) in enumerate(self.factors))
+        frame += b"".join(
+            bytes((i, h << 4 | v, i if self.has_own_tables else 0)) for i, (h, v) in enumerate(self.factors)
+        )
         scan = b"".join(bytes((i, tables[i][0] << 4 | tables[i][1])) for i in range(count))
         parts = [
             b"\xff\xd8",
-            segment(0xDB, bytes((0, *(chance.randrange(1, most_factor + 1) for _ in range(64))))),
+            *self.quantization(most_factor, chance),
             segment(0xC1, frame),
             *(segment(0xC4, bytes((i,)) + code.definition) for i, code in enumerate(means)),
             *(segment(0xC4, bytes((16 + i,)) + code.definition) for i, code in enumerate(others)),

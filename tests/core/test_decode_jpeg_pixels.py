@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import struct
 from typing import Any
 
 import numpy as np
 import pytest
 from decoding import AS_PILLOWS_SIMD, assert_as_pillow, assert_bands_as_pillow, encoded
 from images import scene
-from jpegs import Factors, Made
+from jpegs import Factors, Made, coded, segment
 from PIL import Image
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -73,6 +74,79 @@ def test_samplings(level: str, factors: tuple[Factors, ...]) -> None:
         files.append((f"{number}: {picture}", picture.file(chance)))
     assert assert_as_pillow(files) == {"load": 40}
     assert_bands_as_pillow(files[::4])
+
+
+@AS_PILLOWS_SIMD
+@pytest.mark.parametrize("factors", [((1, 1),), ((2, 1), (1, 1), (1, 1)), ((2, 2), (1, 1), (1, 1))], ids=str)
+def test_tables_of_each_component(level: str, factors: tuple[Factors, ...]) -> None:
+    chance = random.Random(f"{factors} {level}")
+    files = []
+    for number in range(40):
+        picture = Made(
+            width_px=chance.randrange(5, 60),
+            height_px=chance.randrange(1, 60),
+            factors=factors,
+            is_gentle=True,
+            has_own_tables=True,
+        )
+        files.append((f"{number}: {picture}", picture.file(chance)))
+    assert assert_as_pillow(files) == {"load": 40}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pictures_that_no_cache_holds(level: str, kind: str) -> None:
+    chance = random.Random(f"{kind} {level}")
+    # Rows that start with a cache line each, with half a one, and anywhere.
+    whole = [jpeg(kind, width_px, 640, chance) for width_px in (640, 672, 613)]
+    files = [(f"{kind} {number}", data) for number, data in enumerate(whole)]
+    assert assert_as_pillow(files) == {"load": 3}
+    # Begun twice, since units are missing at the end.
+    broken = [(f"{kind} {at}", data[:-at] + b"\xff\xd9") for at in (20, 2000) for data in whole[:1]]
+    assert assert_as_pillow(broken)["load"] > 0
+
+
+def coefficient(value: int) -> str:
+    """The next one in order, in a code that has five bits for each length of a value."""
+    value_bits = abs(value).bit_length()
+    digits = value if value >= 0 else value + (1 << value_bits) - 1
+    return f"{value_bits:05b}" + (f"{digits:0{value_bits}b}" if value_bits else "")
+
+
+def strip_of(blocks: list[tuple[int, int, int]]) -> bytes:
+    """Grey blocks side by side, of the first coefficient, the one on its right (not 0) and the one below."""
+    code = bytes((*(16 if bits == 5 else 0 for bits in range(1, 17)), *range(16)))
+    bits, before = "", 0
+    for mean, right, below in blocks:
+        bits += coefficient(mean - before) + coefficient(right) + coefficient(below)
+        bits += coefficient(0) if below else ""
+        before = mean
+    return b"".join(
+        (
+            b"\xff\xd8",
+            segment(0xDB, b"\0" + bytes((1,)) * 64),
+            segment(0xC0, struct.pack(">BHHB", 8, 8, 8 * len(blocks), 1) + b"\1\x11\0"),
+            *(segment(0xC4, bytes((kind,)) + code) for kind in (0x00, 0x10)),
+            segment(0xDA, b"\1\1\0\0\x3f\0"),
+            coded(bits, "1"),
+            b"\xff\xd9",
+        )
+    )
+
+
+@AS_PILLOWS_SIMD
+@pytest.mark.parametrize("edge", [0, 8192, 16_384, 32_767])
+def test_coefficients_about_what_wraps(level: str, edge: int) -> None:
+    values = [sign * (edge + by) for sign in (-1, 1) for by in range(-3, 4) if edge + by <= 32_767]
+    files = []
+    for value in values:
+        for below in (0, 1, -1):
+            for name, block in (("first", (value, 1, below)), ("second", (5, value or 1, below))):
+                # In each place of a group.
+                for place in range(4):
+                    blocks = [(0, 1, 1)] * 4
+                    blocks[place] = block
+                    files.append((f"{name} {value} over {below} in {place}", strip_of(blocks)))
+    assert assert_as_pillow(files) == {"load": len(files)}
 
 
 def with_colours(data: bytes, transform: int | None, names: bytes) -> bytes:
