@@ -37,9 +37,13 @@ pub(super) fn header(data: &[u8]) -> Result<Header> {
 /// The pixels of `header`.
 pub(super) fn decode(data: &[u8], header: &Header, _limits: &Limits) -> Result<RgbImage> {
     let mut image = RgbImage::unfilled(header.width, header.height, DECODER)?;
-    let streamer = if image.stays_in_cache() { None } else { Streamer::for_level(level()?) };
+    let stays_in_cache = image.stays_in_cache();
     let out = image.pixels.bytes_mut();
-    decode_rows(data, header, |rows| rows.read(out, streamer.as_ref()))?;
+    decode_rows(data, header, |rows| {
+        // One for each attempt: what it wrote is ordered before libjpeg writes the same pixels.
+        let streamer = if stays_in_cache { None } else { Streamer::for_level(level()?) };
+        rows.read(out, streamer.as_ref())
+    })?;
     Ok(image)
 }
 

@@ -41,6 +41,25 @@ fn transforms_are_those_of_the_scalar_code() {
     assert!(counts[0] > 1000 && counts[1] > 1000);
 }
 
+#[test]
+fn the_first_row_alone_is_held_to_its_reach() {
+    let within = -FIRST_ROW_REACH..FIRST_ROW_REACH;
+    for value in [-FIRST_ROW_REACH - 1, -FIRST_ROW_REACH, FIRST_ROW_REACH - 1, FIRST_ROW_REACH] {
+        for place in 0..2 * GROUP_SAMPLES {
+            let mut group: Group = [0; 64 * GROUP_BLOCKS];
+            group[place] = value;
+            for level in Level::available() {
+                let mut out = [0; 8 * GROUP_SAMPLES];
+                assert_eq!(
+                    transform(level, &group, &[1; 64], &mut out, GROUP_SAMPLES),
+                    place >= GROUP_SAMPLES || within.contains(&value),
+                    "{level} {value} in {place}"
+                );
+            }
+        }
+    }
+}
+
 // The transform as ITU-T T.81, A.3.3, defines it.
 fn ideal(block: &[[i16; 8]; 8], row: usize, column: usize) -> f64 {
     let cosine = |at: usize, frequency: usize| {
@@ -93,18 +112,19 @@ fn rows_are_those_of_the_scalar_code() {
         // From a cache line, or off it.
         let skew = random.below(2) * random.below(64);
         for subsampling in [Subsampling::None, Subsampling::Across, Subsampling::Both] {
-            let row = |level, streamer: Option<&Streamer>| {
+            let row = |level, streamer: Option<Streamer>| {
                 let mut rgb = vec![7; 64 + skew + pixels * 3 + 1];
                 let at = rgb.as_ptr().align_offset(64) + skew;
                 let out = &mut rgb[at..][..pixels * 3];
-                rgb_row(level, subsampling, luminance, differences, out, streamer);
+                rgb_row(level, subsampling, luminance, differences, out, streamer.as_ref());
+                drop(streamer);
                 assert!(rgb[..at].iter().chain(&rgb[at + pixels * 3..]).all(|&byte| byte == 7));
                 rgb[at..][..pixels * 3].to_vec()
             };
             let expected = row(Level::Scalar, None);
             for level in levels() {
                 for streamer in [None, Streamer::for_level(level)] {
-                    let rgb = row(level, streamer.as_ref());
+                    let rgb = row(level, streamer);
                     assert!(
                         rgb == expected,
                         "{number}: {level} {subsampling:?} {pixels} from {start}, {skew}"
