@@ -74,7 +74,6 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Scan<'a> {
     segments: Segments<'a>,
-    tables: Vec<Arc<Table>>,
     blocks: Vec<BlockKind>,
     means: [i32; MOST_COMPONENTS],
     bits: Bits,
@@ -86,38 +85,34 @@ pub struct Scan<'a> {
     has_given_up: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct BlockKind {
     component: usize,
-    dc: usize,
-    ac: usize,
+    dc: Arc<Table>,
+    ac: Arc<Table>,
 }
 
 impl<'a> Scan<'a> {
     /// The scan whose coded bytes `data` begins with; `None` if it is not for this decoder.
     pub fn new(data: &'a [u8], layout: &Layout) -> Option<Self> {
-        let mut tables = Vec::new();
-        let mut numbers = [[None; 4]; 2];
-        let mut number = |class: Class, which: u8| {
-            let which = usize::from(which);
-            let number = numbers[usize::from(class == Class::Ac)].get_mut(which)?;
-            if number.is_none() {
+        let mut known: [[Option<Arc<Table>>; 4]; 2] = Default::default();
+        let mut table = |class: Class, which: u8| -> Option<Arc<Table>> {
+            let known = known[usize::from(class == Class::Ac)].get_mut(usize::from(which))?;
+            if known.is_none() {
                 let definitions = if class == Class::Ac { &layout.ac } else { &layout.dc };
-                tables.push(known::table(&definitions[which], class)?);
-                *number = Some(tables.len() - 1);
+                *known = Some(known::table(&definitions[usize::from(which)], class)?);
             }
-            *number
+            known.clone()
         };
         let mut blocks = Vec::with_capacity(MOST_BLOCKS);
         for &component in layout.components.get(..layout.blocks as usize)? {
             let component = usize::from(component);
-            let dc = number(Class::Dc, *layout.dc_tables.get(component)?)?;
-            let ac = number(Class::Ac, *layout.ac_tables.get(component)?)?;
+            let dc = table(Class::Dc, *layout.dc_tables.get(component)?)?;
+            let ac = table(Class::Ac, *layout.ac_tables.get(component)?)?;
             blocks.push(BlockKind { component, dc, ac });
         }
         Some(Self {
             segments: Segments::new(data),
-            tables,
             blocks,
             means: [0; MOST_COMPONENTS],
             bits: Bits::default(),
@@ -158,8 +153,8 @@ impl<'a> Scan<'a> {
         for (number, kind) in self.blocks.iter().enumerate() {
             let mut block = unit.block(number)?;
             let window = self.segments.window(at)?;
-            let (dc, ac) = (self.tables.get(kind.dc)?, self.tables.get(kind.ac)?);
-            at += decode_block(&mut bits, window, dc, ac, self.means.get_mut(kind.component)?, &mut block)?;
+            let mean = self.means.get_mut(kind.component)?;
+            at += decode_block(&mut bits, window, &kind.dc, &kind.ac, mean, &mut block)?;
         }
         (self.bits, self.at) = (bits, at);
         if !self.segments.reaches(self.end()) {
