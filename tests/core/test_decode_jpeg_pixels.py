@@ -112,13 +112,13 @@ def coefficient(value: int) -> str:
     return f"{value_bits:05b}" + (f"{digits:0{value_bits}b}" if value_bits else "")
 
 
-def strip_of(blocks: list[tuple[int, int, int]]) -> bytes:
-    """Grey blocks side by side, of the first coefficient, the one on its right (not 0) and the one below."""
+def strip_of(blocks: list[list[int]]) -> bytes:
+    """Grey blocks side by side, of their coefficients in the order of the file; only a first one may be 0."""
     code = bytes((*(16 if bits == 5 else 0 for bits in range(1, 17)), *range(16)))
     bits, before = "", 0
-    for mean, right, below in blocks:
-        bits += coefficient(mean - before) + coefficient(right) + coefficient(below)
-        bits += coefficient(0) if below else ""
+    for mean, *others in blocks:
+        bits += coefficient(mean - before) + "".join(map(coefficient, others))
+        bits += coefficient(0) if len(others) < 63 else ""
         before = mean
     return b"".join(
         (
@@ -140,12 +140,32 @@ def test_coefficients_about_what_wraps(level: str, edge: int) -> None:
     files = []
     for value in values:
         for below in (0, 1, -1):
-            for name, block in (("first", (value, 1, below)), ("second", (5, value or 1, below))):
+            under = [below] if below else []
+            for name, block in (("first", [value, 1, *under]), ("second", [5, value or 1, *under])):
                 # In each place of a group.
                 for place in range(4):
-                    blocks = [(0, 1, 1)] * 4
+                    blocks = [[0, 1, 1]] * 4
                     blocks[place] = block
                     files.append((f"{name} {value} over {below} in {place}", strip_of(blocks)))
+    assert assert_as_pillow(files) == {"load": len(files)}
+
+
+@AS_PILLOWS_SIMD
+def test_coefficients_that_no_encoder_makes(level: str) -> None:
+    chance = random.Random(level)
+    first_row = (0, 1, 5, 6, 14, 15, 27, 28)
+    files = []
+    for most in (300, 3000, 12_000, 32_767):
+        for number in range(30):
+            # A first row as large as the kernels take it, and below it what wraps and saturates.
+            blocks = [
+                [
+                    chance.choice((-1, 1)) * chance.randint(1, 8191 if at in first_row else most)
+                    for at in range(64)
+                ]
+                for _ in range(5)
+            ]
+            files.append((f"{number} up to {most}", strip_of(blocks)))
     assert assert_as_pillow(files) == {"load": len(files)}
 
 
