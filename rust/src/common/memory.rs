@@ -13,11 +13,13 @@ use crate::error::{CoreError, Result};
 const SMALLEST_CLASS_BYTES: usize = 64 << 10;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const SMALLEST_PAGE_BYTES: usize = 4096;
-/// Most bytes that wait for reuse. The least recently used go back to the system first.
-pub const MOST_IDLE_BYTES: usize = 512 << 20;
+/// Most bytes that ever wait for reuse. The least recently used go back to the system first.
+pub const MOST_IDLE_BYTES: usize = 1 << 30;
+// Bytes that may wait in any process. More may where more was in use at once: the next batch will want it again.
+const USUAL_IDLE_BYTES: usize = MOST_IDLE_BYTES / 2;
 // A larger buffer goes back to the system at once: keeping it would drive all others out. A picture of
 // 3840 x 2160 in single precision with two temporal copies takes 199 MB and is to be kept.
-const LARGEST_POOLED_BYTES: usize = MOST_IDLE_BYTES / 2;
+const LARGEST_POOLED_BYTES: usize = USUAL_IDLE_BYTES / 2;
 // The lock is held for some hundred instructions, so a few spins outlast every holder that is running.
 const MOST_SPINS: usize = 1000;
 
@@ -30,6 +32,9 @@ struct Idle {
 
 static IDLE: Mutex<Idle> = Mutex::new(Idle { used: Vec::new(), ahead: Mapping::EMPTY });
 static IDLE_BYTES: AtomicUsize = AtomicUsize::new(0);
+// Bytes of all buffers, and the most that they were so far.
+static IN_USE_BYTES: AtomicUsize = AtomicUsize::new(0);
+static MOST_IN_USE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 // Never waits without end: a child forked while another thread held the lock finds it locked for ever, and
 // then works without the pool.
@@ -63,6 +68,8 @@ impl Buffer {
             Some(memory) => memory,
             None => map(class)?,
         };
+        let in_use = IN_USE_BYTES.fetch_add(class, Ordering::Relaxed) + class;
+        MOST_IN_USE_BYTES.fetch_max(in_use, Ordering::Relaxed);
         Ok(Self { memory: Some(memory), start: 0, len })
     }
 
@@ -103,6 +110,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
+        IN_USE_BYTES.fetch_sub(memory.len(), Ordering::Relaxed);
         if memory.len() > LARGEST_POOLED_BYTES {
             return;
         }
@@ -119,13 +127,14 @@ impl Idle {
     /// Counts `len` bytes in, and returns what has to go for them: first what nobody ever used.
     fn make_room(&mut self, len: usize) -> Vec<Mapping> {
         let mut bytes = IDLE_BYTES.load(Ordering::Relaxed) + len;
+        let most = most_idle_bytes(MOST_IN_USE_BYTES.load(Ordering::Relaxed));
         let mut evicted = Vec::new();
-        if bytes > MOST_IDLE_BYTES {
+        if bytes > most {
             bytes -= self.ahead.len();
             evicted.push(std::mem::replace(&mut self.ahead, Mapping::EMPTY));
         }
         let mut too_many = 0;
-        while bytes > MOST_IDLE_BYTES {
+        while bytes > most {
             bytes -= self.used[too_many].len();
             too_many += 1;
         }
@@ -135,10 +144,14 @@ impl Idle {
     }
 }
 
+fn most_idle_bytes(most_in_use_bytes: usize) -> usize {
+    most_in_use_bytes.clamp(USUAL_IDLE_BYTES, MOST_IDLE_BYTES)
+}
+
 /// Touches memory for buffers to come, and keeps it as idle until they take it or others need the room.
 ///
 /// A virtual machine's memory is slow when it is touched first: its host finds a page for each. A process that is
-/// to answer soon does so beforehand. At most half of [`MOST_IDLE_BYTES`] is touched.
+/// to answer soon does so beforehand. At most a quarter of [`MOST_IDLE_BYTES`] is touched.
 ///
 /// # Errors
 /// [`CoreError::Internal`] if the system has no memory left.
@@ -223,6 +236,17 @@ mod tests {
         assert!(is_back);
         drop(Buffer::take(LARGEST_POOLED_BYTES + 1).expect("memory"));
         assert!(idle_bytes() <= MOST_IDLE_BYTES);
+    }
+
+    #[test]
+    fn as_much_as_was_in_use_may_wait_within_bounds() {
+        for (in_use_mib, most_mib) in [(0, 512), (512, 512), (816, 816), (1024, 1024), (9999, 1024)] {
+            assert_eq!(most_idle_bytes(in_use_mib << 20), most_mib << 20);
+        }
+        let before = MOST_IN_USE_BYTES.load(Ordering::Relaxed);
+        let buffers = [(); 2].map(|()| Buffer::take(before + 1).expect("addresses"));
+        assert!(MOST_IN_USE_BYTES.load(Ordering::Relaxed) > 2 * before);
+        drop(buffers);
     }
 
     #[test]
