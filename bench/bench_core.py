@@ -57,14 +57,14 @@ def take_turns(
     seconds: float = SECONDS_A_ROW,
     clock_s: Callable[[], float] = time.process_time,
     fewest_rounds: int = FEWEST_ROUNDS,
-    untimed_calls: int = 0,
+    untimed_s: float = 0.0,
     held: int = 1,
 ) -> Samples:
     """Seconds of a call of each contender, who take turns in an order that changes from round to round.
 
     So none always finds in the caches what the same other one left, which is nothing of a kernel's own data;
-    `untimed_calls` before the timed ones bring that back. A turn is `held` calls, whose results are let go
-    together.
+    untimed calls, one or as many as fit into `untimed_s`, bring that back, and the clock to what the kernel's
+    instructions allow. A turn is `held` calls, whose results are let go together.
     """
     order = random.Random(0)
     present = {name: work for name, work in works.items() if work is not None}
@@ -76,7 +76,8 @@ def take_turns(
         if done >= fewest_rounds and time.perf_counter() > ends:
             break
         for name, work in order.sample(sorted(present.items()), len(present)):
-            for _ in range(untimed_calls):
+            warm_at = time.perf_counter() + untimed_s
+            while time.perf_counter() < warm_at:
                 work()
             started_s = clock_s()
             results = [work() for _ in range(held)]
@@ -156,7 +157,7 @@ def resize_rows(rival: Any) -> list[Row]:
         works["peer"] = rival and (lambda a=noise, o=out, n=name: rival.common.resize_rgb(a, *o, n))
         works["Pillow"] = lambda i=image, o=out, r=resample: i.resize(o, r)
         # A kernel alone is measured as pillow-simd is in its own process: by calls that follow each other.
-        samples = take_turns(works, SECONDS_A_ROW * 1.5, untimed_calls=3)
+        samples = take_turns(works, SECONDS_A_ROW * 1.5, untimed_s=0.03)
         if simd_dir:
             samples["pillow-simd"] = pillow_simd_resize(simd_dir, source, out, int(resample), 40)
         targets: dict[str, Any] = {}
