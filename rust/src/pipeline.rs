@@ -186,7 +186,8 @@ pub fn preprocess_batch(
 /// Runs `work` for each index of `datas` on the pool, longest data first, and returns the results in order.
 ///
 /// The long ones first, so that no thread is left alone with one at the end; one at a time from a shared
-/// counter, so that the short ones go to whichever thread is free. A panic becomes the result of its image.
+/// counter, so that the short ones go to whichever thread is free. While those to come keep the other threads busy for as
+/// long as an image may take, it stays on its thread. A panic becomes the result of its image.
 pub fn side_by_side<T: Send + Sync>(
     datas: &[&[u8]],
     work: impl Fn(usize) -> Result<T> + Sync,
@@ -195,9 +196,13 @@ pub fn side_by_side<T: Send + Sync>(
     order.sort_by_key(|&at| std::cmp::Reverse(datas[at].len()));
     let results: Vec<OnceLock<Result<T>>> = datas.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
+    let ahead_bytes = AtomicUsize::new(datas.iter().map(|data| data.len()).sum());
     let take_turns = || {
         while let Some(&at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = catch_unwind(AssertUnwindSafe(|| work(at)));
+            let bytes = datas[at].len();
+            let others_bytes = ahead_bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
+            let whole = others_bytes / rayon::current_num_threads() >= bytes;
+            let result = catch_unwind(AssertUnwindSafe(|| threads::keeping_whole(whole, || work(at))));
             // Each index is taken once, so its place is empty.
             let _ = results[at].set(result.unwrap_or_else(|panic| Err(CoreError::from_panic(&*panic))));
         }
@@ -234,6 +239,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_image_is_spread_once_the_others_are_not_enough_for_the_other_threads() {
+        let spread = |lens: &[usize]| -> Vec<usize> {
+            let datas: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
+            let slices: Vec<&[u8]> = datas.iter().map(Vec::as_slice).collect();
+            side_by_side(&slices, |_| Ok(threads::spread())).into_iter().map(|n| n.unwrap_or(0)).collect()
+        };
+        let all = threads::pool().current_num_threads();
+        assert_eq!(spread(&[9]), [all]);
+        assert_eq!(spread(&[1, 1 << 20, 1]), [all; 3], "one that is larger than all others");
+        let many = spread(&[5; 1000]);
+        assert_eq!((many[0], many[999]), (1, all));
+        assert_eq!(threads::keeping_whole(true, threads::spread), 1);
     }
 
     #[test]

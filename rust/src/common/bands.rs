@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::memory::Buffer;
+use super::threads;
 use crate::error::{CoreError, Result};
 
 // Bands that wait for an idle thread. More would be out of the cache before the thread that filled them looks again.
@@ -64,8 +65,7 @@ impl Bands<'_> {
         let starts = (0..rows).step_by(self.rows);
         let parts = starts.zip(out.chunks_mut(self.out_bytes));
         let parts = parts.map(|(start, out)| (self.rows.min(rows - start) * row_bytes, out));
-        // Asked only within a pool: elsewhere, asking would start another one.
-        if rayon::current_thread_index().is_none() || rayon::current_num_threads() == 1 {
+        if threads::spread() == 1 {
             let mut pixels = Buffer::take_off_line(band_bytes)?;
             for (len, out) in parts {
                 let pixels = &mut pixels.bytes_mut()[..len];

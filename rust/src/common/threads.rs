@@ -1,5 +1,6 @@
 //! The rayon pool that all work of the core runs on.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -90,6 +91,33 @@ pub fn thread_count() -> usize {
     match THREAD_BUDGET.load(Ordering::SeqCst) {
         0 => std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS_BY_DEFAULT),
         budget => budget.min(MOST_THREADS),
+    }
+}
+
+thread_local! {
+    static KEEPS_WHOLE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, and if `whole` keeps what this thread does of it on this thread: the others have enough to do, and an
+/// image in parts takes some percent more.
+pub fn keeping_whole<T>(whole: bool, work: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            KEEPS_WHOLE.set(self.0);
+        }
+    }
+    let _restore = Restore(KEEPS_WHOLE.replace(whole));
+    work()
+}
+
+/// How many threads one image may be spread over here: those of the rayon pool that this thread is one of.
+pub fn spread() -> usize {
+    // Asked only within a pool: elsewhere, asking would start another one.
+    if KEEPS_WHOLE.get() || rayon::current_thread_index().is_none() {
+        1
+    } else {
+        rayon::current_num_threads()
     }
 }
 

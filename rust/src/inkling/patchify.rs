@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use crate::common::simd::{self, Level};
 use crate::common::streaming::Streamer;
+use crate::common::threads;
 use crate::common::transforms::normalize::{Lines, Normalised, Normaliser, normalize_run};
 use crate::error::{CoreError, Result};
 use crate::tensor::Transport;
@@ -103,7 +104,7 @@ impl Image<'_> {
                 self.write_patch(normaliser, padding, (row, column), stage, out);
             }
         };
-        if out.len() <= rows * row_len {
+        if out.len() <= rows * row_len || threads::spread() == 1 {
             let mut stage = stage();
             out.chunks_exact_mut(row_len).enumerate().for_each(|(row, out)| write(&mut stage, row, out));
             return;

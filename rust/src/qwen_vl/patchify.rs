@@ -13,6 +13,7 @@ use super::{avx2::Avx2, avx512::Avx512, lines};
 #[cfg(target_arch = "aarch64")]
 use super::{lines, neon::Neon};
 use crate::common::simd::{self, Level};
+use crate::common::threads;
 use crate::error::{CoreError, Result};
 use crate::tensor::Transport;
 
@@ -74,8 +75,7 @@ fn write<T: Element>(
     let stream = all_bytes >= STREAM_BYTES;
     let write_band =
         |(band, out): (usize, &mut [T])| write_band(normaliser, level, pixels, layout, band, stream, out);
-    // Asked only within the core's pool: elsewhere, asking would start another one.
-    if rayon::current_thread_index().is_some() && rayon::current_num_threads() > 1 && out_bytes > PART_BYTES {
+    if threads::spread() > 1 && out_bytes > PART_BYTES {
         let bands = (PART_BYTES / (band_values * size_of::<T>())).max(1);
         out.par_chunks_exact_mut(band_values).enumerate().with_min_len(bands).for_each(write_band);
     } else {

@@ -16,6 +16,7 @@ use super::windows::Windows;
 use crate::common::bands::Bands;
 use crate::common::memory::Buffer;
 use crate::common::simd::Level;
+use crate::common::threads;
 use crate::error::Result;
 
 /// What a resize consists of. At least one of the passes is there.
@@ -64,12 +65,8 @@ impl Passes {
     /// threads worked, in total.
     pub fn run(&self, source: Rows, target: Target, out: &mut [u8]) -> Result<f64> {
         let Target { rows, row_bytes, .. } = target;
-        let parts = match rayon::current_thread_index() {
-            Some(_) => rayon::current_num_threads()
-                .min((source.bytes.len() + rows * row_bytes) / PART_BYTES)
-                .min(rows / 32),
-            None => 1,
-        };
+        let parts =
+            threads::spread().min((source.bytes.len() + rows * row_bytes) / PART_BYTES).min(rows / 32);
         if parts <= 1 {
             return self.part(source, target, 0..rows, out);
         }
