@@ -34,6 +34,11 @@ pub struct Header {
 // A larger image leaves the L2 cache before the next step reads it.
 const MOST_CACHED_BYTES: usize = 1 << 20;
 
+// Whether the next step finds so many bytes of pixels in the cache.
+fn stays_in_cache(len: usize) -> bool {
+    len <= MOST_CACHED_BYTES
+}
+
 /// A decoded image: `height * width * 3` bytes, HWC.
 #[derive(Debug)]
 pub struct RgbImage {
@@ -57,14 +62,8 @@ impl RgbImage {
             .checked_mul(height)
             .and_then(|pixels| pixels.checked_mul(3))
             .ok_or_else(|| CoreError::argument("the image would not fit into memory"))?;
-        let stays_in_cache = len <= MOST_CACHED_BYTES;
-        let pixels = if stays_in_cache { Buffer::take_off_line(len) } else { Buffer::take(len) }?;
+        let pixels = if stays_in_cache(len) { Buffer::take_off_line(len) } else { Buffer::take(len) }?;
         Ok(Self { width, height, pixels, decoder })
-    }
-
-    /// Whether the next step finds its pixels in the cache.
-    fn stays_in_cache(&self) -> bool {
-        self.pixels.len() <= MOST_CACHED_BYTES
     }
 }
 

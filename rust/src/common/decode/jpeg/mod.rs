@@ -15,7 +15,7 @@ mod pixels;
 mod segments;
 mod source;
 
-use super::{Header, RgbImage};
+use super::{Header, RgbImage, stays_in_cache};
 use crate::common::bands::Bands;
 use crate::common::limits::Limits;
 use crate::common::memory::Buffer;
@@ -37,11 +37,10 @@ pub(super) fn header(data: &[u8]) -> Result<Header> {
 /// The pixels of `header`.
 pub(super) fn decode(data: &[u8], header: &Header, _limits: &Limits) -> Result<RgbImage> {
     let mut image = RgbImage::unfilled(header.width, header.height, DECODER)?;
-    let stays_in_cache = image.stays_in_cache();
     let out = image.pixels.bytes_mut();
     decode_rows(data, header, |rows| {
         // One for each attempt: what it wrote is ordered before libjpeg writes the same pixels.
-        let streamer = if stays_in_cache { None } else { Streamer::for_level(level()?) };
+        let streamer = if stays_in_cache(out.len()) { None } else { Streamer::for_level(level()?) };
         rows.read(out, streamer.as_ref())
     })?;
     Ok(image)
@@ -137,11 +136,12 @@ fn decode_from(
         && let Some(scan) = source.decompressor.scan()
     {
         match picture(source, scan, level)? {
-            Ok(picture) => {
-                let coded = source.decompressor.coded();
-                let mut rows = RgbRows::Picture(Box::new(picture));
-                take(&mut rows)?;
-                return if rows.end(coded) { Ok(()) } else { Err(Stop::GaveUp) };
+            Ok(mut picture) => {
+                take(&mut RgbRows::Picture(&mut picture))?;
+                let behind = picture.end().and_then(|end| source.decompressor.coded().get(end..));
+                // The marker that ends the file, or libjpeg is to say what becomes of it.
+                let code = behind.unwrap_or_default().iter().find(|&&byte| byte != 0xff);
+                return if code == Some(&0xd9) { Ok(()) } else { Err(Stop::GaveUp) };
             }
             Err(scan) => source.decompressor.replace_entropy(scan),
         }
@@ -181,7 +181,7 @@ fn read_rows(source: &mut Source<'_>, out: &mut [u8], row_bytes: usize) -> std::
 
 // The rows of a picture, in order.
 enum RgbRows<'s, 'a> {
-    Picture(Box<Picture<'a>>),
+    Picture(&'s mut Picture<'a>),
     Libjpeg(LibjpegRows<'s, 'a>),
 }
 
@@ -192,13 +192,6 @@ impl RgbRows<'_, '_> {
             Self::Picture(picture) => picture.read(rgb, streamer).ok_or(Stop::GaveUp),
             Self::Libjpeg(rows) => rows.read(rgb),
         }
-    }
-
-    // Whether the marker that ends the file is what comes behind the last unit in the coded bytes.
-    fn end(&self, coded: &[u8]) -> bool {
-        let Self::Picture(picture) = self else { return false };
-        let behind = picture.end().and_then(|end| coded.get(end..)).unwrap_or_default();
-        behind.iter().find(|&&byte| byte != 0xff) == Some(&0xd9)
     }
 }
 
