@@ -280,7 +280,7 @@ SHORT_SEGMENTS = [
     (0xE0, b"JFIF\0\1\2\1"),
     (0xE0, b""),
     (0xE1, b"Exif\0\0"),
-    (0xE1, b"Exif\0\0XXXX"),
+    (0xE1, b"Exif\0\0junk"),
     (0xE1, b"Exif\0\0II*\0\xff\xff\xff\xff"),
     (0xE1, b"http://ns.adobe.com/xap/1.0/\0"),
     (0xE2, b"ICC_PROFILE\0"),
