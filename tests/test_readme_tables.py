@@ -1,34 +1,19 @@
-"""The README's tables of errors, of the source policy and of the subcommands say what the code says."""
+"""The pages' tables of errors, of the source policy and of the subcommands say what the code says."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
 
-import pytest
+from ground import pages
 
 from sglang_mm_ray import errors
 from sglang_mm_ray.cli import build_parser
 from sglang_mm_ray.sources.policy import SourcePolicy
 
 
-@pytest.fixture
-def section(root: Path):  # type: ignore[no-untyped-def]
-    text = (root / "README.md").read_text(encoding="utf-8")
-
-    def rows(title: str, heading: str) -> list[list[str]]:
-        body = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-        assert body
-        table = re.search(rf"^\| {heading} \|.*\n\|[ -|]+\n((?:\|.*\n)+)", body[1], re.MULTILINE)
-        assert table
-        return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[1].splitlines()]
-
-    return rows
-
-
-def test_every_error_has_its_row(section) -> None:  # type: ignore[no-untyped-def]
-    rows = {row[0].strip("`"): row for row in section("Errors", "class")}
+def test_every_error_has_its_row() -> None:
+    rows = {row[0].strip("`"): row for row in pages.rows("Errors", "class")}
     abstract = {"PreprocessError", "InputError"}
     classes = {name for name in errors.__all__ if isinstance(getattr(errors, name), type)}
     assert set(rows) == classes - abstract
@@ -39,8 +24,8 @@ def test_every_error_has_its_row(section) -> None:  # type: ignore[no-untyped-de
         assert row[2] == expected
 
 
-def test_every_field_of_the_policy_has_its_row_and_default(section) -> None:  # type: ignore[no-untyped-def]
-    rows = {row[0].strip("`"): row[1] for row in section("Sources", "field")}
+def test_every_field_of_the_policy_has_its_row_and_default() -> None:
+    rows = {row[0].strip("`"): row[1] for row in pages.rows("Sources", "field")}
     assert list(rows) == [field.name for field in dataclasses.fields(SourcePolicy)]
     policy = SourcePolicy()
     for name, shown in rows.items():
@@ -55,10 +40,10 @@ def test_every_field_of_the_policy_has_its_row_and_default(section) -> None:  # 
             assert float(shown.replace(",", "")) == value
 
 
-def test_every_subcommand_is_listed(section) -> None:  # type: ignore[no-untyped-def]
+def test_every_subcommand_is_listed() -> None:
     listed = {
         word.split()[0]
-        for row in section("Command line", "command")
+        for row in pages.rows("Command line", "command")
         for word in re.findall(r"`([^`]+)`", row[0])
     }
     choices = next(action.choices for action in build_parser()._actions if action.dest == "command")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-from ground import tree
+from ground import pages, tree
 
 
 def read_shard(path: Path) -> dict[str, tuple[str, np.ndarray]]:
@@ -36,13 +36,9 @@ def read_shard(path: Path) -> dict[str, tuple[str, np.ndarray]]:
 
 
 @pytest.mark.timeout(300)
-def test_shards_of_the_main_command_equal_the_reference(
-    tmp_path: Path, photos: list[Path], root: Path
-) -> None:
-    page = (root / "README.md").read_text(encoding="utf-8")
-    found = re.search(r"<!-- the main command -->\n```bash\n[^`]*?bin/sglang-mm-ray ([^`]*)\n```", page)
-    assert found
-    arguments = [str(tmp_path / word) if word == "patches" else word for word in shlex.split(found[1])]
+def test_shards_of_the_main_command_equal_the_reference(tmp_path: Path, photos: list[Path]) -> None:
+    _, shown = pages.command("the main command").split("bin/sglang-mm-ray ")
+    arguments = [str(tmp_path / word) if word == "patches" else word for word in shlex.split(shown)]
     # Not the cluster of somebody else on this machine.
     printed = tree.run(sys.executable, "-m", "sglang_mm_ray.cli", *arguments, "--address", "local")
     assert re.search(rf"processed +{len(photos)}\b", printed), printed

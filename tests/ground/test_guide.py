@@ -1,4 +1,4 @@
-"""Follows the README's guide "Adding a new model" in a copy of the crate, and compares with numpy."""
+"""Follows the guide "Adding a new model" in a copy of the crate, and compares with numpy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import reference
 
-from . import tree
-from .test_readme import section
+from . import pages, tree
 
 GUIDE = "Adding a new model"
 
@@ -31,7 +30,7 @@ print(image.num_tokens, *image.grid)
 
 def block(language: str, step: str) -> str:
     """The code block of a step of the guide."""
-    found = re.search(rf"\*\*{re.escape(step)}.*?```{language}\n(.*?)```", section(GUIDE), re.DOTALL)
+    found = re.search(rf"\*\*{re.escape(step)}.*?```{language}\n(.*?)```", pages.page(GUIDE), re.DOTALL)
     assert found, f"the guide has no {language} code at {step!r}"
     return found[1]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ground import pages
 
 from sglang_mm_ray.config import PoolConfig
 from sglang_mm_ray.errors import DecodeError
@@ -16,10 +17,8 @@ from sglang_mm_ray.metrics import METRICS, RouterMetrics, WorkerMetrics
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_readme_lists_every_metric_with_its_kind(root: Path) -> None:
-    listed = re.findall(
-        r"^\| `sglang_mm_ray_(\w+)` \| (\w+) \|", (root / "README.md").read_text(), re.MULTILINE
-    )
+def test_the_page_lists_every_metric_with_its_kind() -> None:
+    listed = [(row[0].strip("`").removeprefix("sglang_mm_ray_"), row[1]) for row in pages.rows("Metrics")]
     assert listed == [(name, kind) for name, (kind, _, _) in METRICS.items()]
 
 
