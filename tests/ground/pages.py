@@ -19,7 +19,7 @@ def page(title: str) -> str:
 
 
 def rows(title: str, heading: str | None = None) -> list[list[str]]:
-    """Cells of the rows that start with code, of the whole section or of the table whose first heading is given."""
+    """Cells of rows that start with code: of the section, or of its table whose first heading is given."""
     text = page(title)
     if heading is not None:
         table = re.search(rf"^\| {re.escape(heading)} \|.*\n\|[ -|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
