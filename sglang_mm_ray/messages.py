@@ -78,8 +78,6 @@ class BatchReply:
     outcomes: tuple[ImageFacts | Failure, ...]
     busy_s: float
     """Thread-seconds spent on the batch."""
-    backlog_px: float
-    """Work of all routers that the worker still holds."""
 
 
 @dataclass(frozen=True, slots=True)

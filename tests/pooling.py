@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,3 +32,42 @@ def patches(data: bytes) -> NDArray[np.uint16]:
     """What Pillow and numpy make of a file with Inkling's defaults: bfloat16 bits [n, 40, 40, 3]."""
     _, _, bits = inkling(data, PATCH, FRAC, CAP)[:3]
     return bits.reshape(-1, PATCH, PATCH, 3)
+
+
+def check(files: Sequence[bytes], images: Sequence[Any]) -> None:
+    """Each image holds what the reference makes of its file."""
+    for data, image in zip(files, images, strict=True):
+        np.testing.assert_array_equal(image.array(), patches(data))
+
+
+class Door:
+    """Sources that nobody can read before the door opens, so that a test says when a request goes on.
+
+    Ray must be running. A worker holds each on a thread that reads (`fetch_threads`) while it waits.
+    """
+
+    def __init__(self) -> None:
+        import ray
+
+        # In here, so that it travels by value: Ray's processes cannot import the tests.
+        class Held:
+            def __init__(self) -> None:
+                self._open = asyncio.Event()
+
+            async def open(self) -> None:
+                self._open.set()
+
+            async def through(self, content: Any) -> Any:
+                await self._open.wait()
+                return content
+
+        self._actor: Any = ray.remote(num_cpus=0, max_concurrency=1000)(Held).remote()
+        self._wait = ray.get
+
+    def behind(self, content: Any) -> Any:
+        """The ObjectRef of what will come through."""
+        return self._actor.through.remote(content)
+
+    def open(self) -> None:
+        """Lets all through, and whatever comes later."""
+        self._wait(self._actor.open.remote())

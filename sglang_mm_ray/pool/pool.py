@@ -116,7 +116,7 @@ class PreprocessPool:
         self._router: Router | None = Router(name, config, controller, budget)
 
     def _wait(self, config: PoolConfig) -> None:
-        if self._live().wait_for_workers(None, config.start_timeout_s) == 0:
+        if self._live().wait_for_workers(config.start_timeout_s) == 0:
             reason = self._live().last_error or "it is still starting"
             raise WorkerLost(f"no worker came up within {config.start_timeout_s:g} s: {reason}")
         warm_store(warm_bytes(config.warm_bytes))

@@ -159,17 +159,16 @@ class Router:
         metrics.gauge("router_store_promised_bytes", budget.promised_bytes)
         metrics.gauge("router_cache_bytes", self._cache.size_bytes)
 
-    def wait_for_workers(self, count: int | None, timeout_s: float) -> int:
-        """Blocks until so many workers are live (all that the pool wants, for None); how many there are."""
-        future = asyncio.run_coroutine_threadsafe(self._wait_for_workers(count, timeout_s), self._loop)
+    def wait_for_workers(self, timeout_s: float) -> int:
+        """Blocks until all workers that the pool wants are live, or for `timeout_s`; how many there are."""
+        future = asyncio.run_coroutine_threadsafe(self._wait_for_workers(timeout_s), self._loop)
         return future.result()
 
-    async def _wait_for_workers(self, count: int | None, timeout_s: float) -> int:
+    async def _wait_for_workers(self, timeout_s: float) -> int:
         until = self._loop.time() + timeout_s
         while True:
             live = len(self._dispatcher.scheduler.worker_ids)
-            wanted = count if count is not None else self._wanted_workers
-            if wanted and live >= wanted:
+            if self._wanted_workers and live >= self._wanted_workers:
                 return live
             try:
                 await asyncio.wait_for(self._members_changed.wait(), max(0.0, until - self._loop.time()))

@@ -69,8 +69,6 @@ class Source:
     """Whether `key` is the digest of the content; that of a text is a hint that only equal texts share."""
     transfer_bytes: int
     """How many bytes go to the worker with the request."""
-    encoded_bytes: int | None
-    """Upper estimate of the encoded size (of the pixels, for `pixels`), if the caller's side can know it."""
     label: str
     """A printable name for messages: never the payload, a query or credentials."""
     frozen: bool = False
@@ -80,7 +78,7 @@ class Source:
         payload = self.payload
         if self.kind == "bytes" and protocol >= 5:
             payload = pickle.PickleBuffer(payload)
-        rest = (self.key, self.exact, self.transfer_bytes, self.encoded_bytes, self.label, self.frozen)
+        rest = (self.key, self.exact, self.transfer_bytes, self.label, self.frozen)
         return _unpickle, (self.kind, payload, *rest)
 
 
@@ -140,7 +138,7 @@ def classify(source: object) -> Source:
         return _path(os.fsdecode(source))
     ray = sys.modules.get("ray")
     if ray is not None and hasattr(ray, "ObjectRef") and isinstance(source, ray.ObjectRef):
-        return Source("ref", source, _hint(source.binary()), False, 0, None, "an ObjectRef")
+        return Source("ref", source, _hint(source.binary()), False, 0, "an ObjectRef")
     raise InvalidArgument(
         f"cannot read an image from {type(source).__name__}; pass encoded bytes, a uint8 array"
         " [height, width, 3], a PIL image, a path, a data: URL, base64, an http(s) URL or an ObjectRef of"
@@ -156,7 +154,7 @@ def _encoded(buffer: bytes | bytearray | memoryview | NDArray[np.uint8]) -> Sour
     size = len(buffer)
     # hashlib lets other threads run, takes any buffer and copies nothing.
     key = sha256(buffer).digest()  # type: ignore[arg-type]
-    return Source("bytes", buffer, key, True, size, size, f"{size} bytes", isinstance(buffer, bytes))
+    return Source("bytes", buffer, key, True, size, f"{size} bytes", isinstance(buffer, bytes))
 
 
 def _classify_array(array: NDArray[Any]) -> Source:
@@ -174,7 +172,7 @@ def _classify_array(array: NDArray[Any]) -> Source:
 def _pixels(pixels: NDArray[np.uint8], frozen: bool = False) -> Source:
     height, width, _ = pixels.shape
     label = f"an array of {width}x{height} pixels"
-    return Source("pixels", pixels, array_digest(pixels), True, pixels.nbytes, pixels.nbytes, label, frozen)
+    return Source("pixels", pixels, array_digest(pixels), True, pixels.nbytes, label, frozen)
 
 
 def _hint(data: bytes) -> bytes:
@@ -188,20 +186,18 @@ def _classify_text(text: str) -> Source:
     match = _SCHEME.match(text, 0, 64)
     scheme = match.group(1).lower() if match else ""
     if scheme == "data":
-        comma = text.find(",", 0, 4096)
-        size = (len(text) - comma) * 3 // 4
-        return _text("data_url", text, size, f"a data: URL of {len(text)} characters")
+        return _text("data_url", text, f"a data: URL of {len(text)} characters")
     if scheme in ("http", "https"):
         from .url_target import url_label
 
-        return _text("url", text, None, url_label(text))
+        return _text("url", text, url_label(text))
     if scheme == "file":
         return _path(text, files.path_of_file_url)
     if scheme and text.startswith("//", len(scheme) + 1):
         raise InvalidArgument(f"URLs of scheme {scheme} are not read; use data:, file:, http: or https:")
     if _looks_like_path(text):
         return _path(text)
-    return _text("base64", text, len(text) * 3 // 4, f"base64 text of {len(text)} characters")
+    return _text("base64", text, f"base64 text of {len(text)} characters")
 
 
 def _looks_like_path(text: str) -> bool:
@@ -212,9 +208,9 @@ def _looks_like_path(text: str) -> bool:
     return text.startswith(("/", "./", "../", "~")) or _EXTENSION.search(text) is not None
 
 
-def _text(kind: SourceKind, text: str, encoded_bytes: int | None, label: str) -> Source:
+def _text(kind: SourceKind, text: str, label: str) -> Source:
     octets = text.encode("utf-8", "surrogatepass")
-    return Source(kind, text, _hint(octets), False, len(octets), encoded_bytes, label)
+    return Source(kind, text, _hint(octets), False, len(octets), label)
 
 
 def _path(path: str, read: Callable[[str], str] = str) -> Source:
@@ -230,7 +226,7 @@ def _path(path: str, read: Callable[[str], str] = str) -> Source:
     printable = path.encode("utf-8", "replace").decode().encode("unicode_escape").decode()
     known = _EXTENSION.search(path) is not None and len(printable) <= 256
     label = printable if known else f"a path of {len(path)} characters"
-    return Source("path", path, _hint(octets), False, len(octets), None, label)
+    return Source("path", path, _hint(octets), False, len(octets), label)
 
 
 def resolve(

@@ -111,10 +111,9 @@ class Engine:
                 self._turns[call.kind].pop(request.call_id, None)
                 self._held_bytes -= request.estimated_bytes
                 self._held_px = self._held_px - request.work_px if self._calls else 0.0
-                backlog_px = self._held_px
         outcomes = [outcome or _cancelled() for outcome in call.outcomes]
         facts = tuple(outcome.result for outcome in outcomes)
-        reply = BatchReply(facts, call.busy_s, backlog_px)
+        reply = BatchReply(facts, call.busy_s)
         return reply, [outcome.value for outcome in outcomes]
 
     def _is_full(self, request: BatchRequest) -> bool:
@@ -130,7 +129,7 @@ class Engine:
             f"the worker holds {self._held_bytes} bytes and {self._held_px:.0f} pixels of work, too much to "
             "take more (max_worker_bytes, max_worker_pixels)"
         )
-        return BatchReply((Failure(error, busy=True),) * len(request.sources), 0.0, self._held_px)
+        return BatchReply((Failure(error, busy=True),) * len(request.sources), 0.0)
 
     # One image
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,34 @@ def test_the_page_lists_every_metric_with_its_kind() -> None:
     assert listed == [(name, kind) for name, (kind, _, _) in METRICS.items()]
 
 
+KIND_OF = {"count": "counter", "gauge": "gauge", "observe": "histogram"}
+
+
+def uses() -> list[tuple[str, str, frozenset[str], str]]:
+    """Every call that records: its metric, how, with which tags, and where; of the whole package."""
+    found = []
+    for module in sorted((ROOT / "sglang_mm_ray").rglob("*.py")):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            first = node.args[0] if node.args else None
+            name = first.value if isinstance(first, ast.Constant) else None
+            if node.func.attr in KIND_OF and isinstance(name, str) and re.match("(worker|router)_", name):
+                tags = frozenset(keyword.arg or "**" for keyword in node.keywords)
+                where = f"{module.relative_to(ROOT)}:{node.lineno}"
+                found.append((name, KIND_OF[node.func.attr], tags - {"value"}, where))
+    return found
+
+
 def test_every_use_is_declared_and_every_declaration_used() -> None:
-    used = set()
-    for module in (ROOT / "sglang_mm_ray").glob("*.py"):
-        used |= set(
-            re.findall(r'"((?:worker|router)_\w+_(?:total|seconds|images|ratio|bytes))"', module.read_text())
-        )
-    assert used == set(METRICS)
+    found = uses()
+    assert {name for name, *_ in found} == set(METRICS)
+    # Not only where they are declared: the test once looked at a single file.
+    assert any(where.startswith("sglang_mm_ray/router/") for *_, where in found)
+    for name, kind, tags, where in found:
+        declared, _, tag_keys = METRICS[name]
+        # A worker's name is on all that it exports.
+        assert (kind, tags) == (declared, set(tag_keys) - {"worker"}), f"{name} in {where}"
 
 
 @pytest.fixture
@@ -59,7 +81,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float, dict[str
 def test_a_batch_is_counted_by_result_and_timed_by_stage(recorded: list[Any]) -> None:
     facts = ImageFacts(b"d" * 32, 1, 2, 3, (1, 1, 1), 1, (), 10, "png", {"decode": 0.25}, "computed")
     failure = Failure(DecodeError("broken"))
-    WorkerMetrics(PoolConfig(), "p", "w").batch(BatchReply((facts, failure, facts), 0.5, 0.0))
+    WorkerMetrics(PoolConfig(), "p", "w").batch(BatchReply((facts, failure, facts), 0.5))
     tags = {"pool": "p", "worker": "w"}
     assert ("worker_images_total", 2, {**tags, "result": "computed"}) in recorded
     assert ("worker_images_total", 1, {**tags, "result": "failed"}) in recorded

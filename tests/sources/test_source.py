@@ -83,7 +83,7 @@ def test_bytes_likes_are_keyed_by_their_digest(make: Any) -> None:
     data = bytes(range(200))
     source = classify(make(data))
     assert (source.kind, source.exact, source.key) == ("bytes", True, sha256(data).digest())
-    assert (source.transfer_bytes, source.encoded_bytes) == (200, 200)
+    assert source.transfer_bytes == 200
     assert bytes(resolve(source, POLICY).data) == data  # type: ignore[arg-type]
 
 

@@ -48,6 +48,6 @@ def test_what_is_cut_is_whole_again(sources: list[Any]) -> None:
 def test_what_is_large_or_holds_a_reference_goes_by_the_store() -> None:
     large = _request([NOISE[: 256 << 10], NOISE[: (256 << 10) + 1]])
     assert to_arguments(large) == (large,) and from_arguments((large,)) is large
-    source = Source("ref", object(), bytes(32), False, 0, None, "an ObjectRef")
+    source = Source("ref", object(), bytes(32), False, 0, "an ObjectRef")
     held = BatchRequest("call", (source,), 0, 0.0)
     assert to_arguments(held) == (held,)
