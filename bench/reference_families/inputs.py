@@ -40,7 +40,7 @@ def parse(name: str) -> Input:
     return Input(kind, int(width), int(height))
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=192)
 def encoded(item: Input) -> bytes:
     """The file. Kinds: `RGB` (gradients, edges, fine noise), `noise` (every byte at random), `L`, `LA`, `P`,
     `1` and `RGBA` as PNG, `P-transparent` (a palette with opacities), `RGB-key` (one colour is transparent),
@@ -68,6 +68,7 @@ def encoded(item: Input) -> bytes:
     return encode(picture(kind, width, height, seed), "PNG", compress_level=1)
 
 
+@functools.cache
 def pixels_digest(item: Input) -> str:
     """SHA-256 of what Pillow decodes, as RGBA, so that another Pillow or another formula is seen."""
     with Image.open(io.BytesIO(encoded(item))) as image:

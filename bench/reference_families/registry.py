@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import encoders, gemma, glm, kimi, muse, qwen_class
+from . import deepseek, encoders, gemma, glm, kimi, llama, muse, pixtral, qwen_class
 from .variant import Variant
 
-MODULES = (encoders, gemma, glm, kimi, muse, qwen_class)
+MODULES = (deepseek, encoders, gemma, glm, kimi, llama, muse, pixtral, qwen_class)
 FAMILIES: dict[str, Callable[[], list[Variant]]] = {
     name: variants for module in MODULES for name, variants in module.FAMILIES.items()
 }
