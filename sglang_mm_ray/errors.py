@@ -54,7 +54,8 @@ class SourceRefused(InputError):
 class FetchError(PreprocessError, ValueError):
     """A URL, a file or an ObjectRef could not be read. `status` is the HTTP status, if there was an answer.
 
-    Only a time-out is `retriable`: a refusal (403, 404, ...) is taken at its word.
+    `retriable` if what went wrong passes: a time-out, a lost connection, a name that does not resolve at the
+    moment, the statuses 408, 425, 429 and 5xx. Any other refusal (403, 404, ...) is taken at its word.
     """
 
     code = "fetch_failed"

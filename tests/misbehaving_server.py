@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gzip
 import socket
 import ssl
+import struct
 import threading
 import time
 import zlib
@@ -23,9 +25,20 @@ def answer(body: bytes, *headers: str, status: str = "200 OK", length: int | Non
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def redirect_to(server: MisbehavingServer, location: str) -> str:
+def redirect_to(server: MisbehavingServer, location: str | bytes) -> str:
     """The URL on `server` that redirects to `location`."""
-    return server.url("redirect-to/" + location.encode().hex())
+    octets = location if isinstance(location, bytes) else location.encode()
+    return server.url("redirect-to/" + octets.hex())
+
+
+def answering(server: MisbehavingServer, *pieces: bytes) -> str:
+    """The URL on `server` that sends `pieces`, one by one."""
+    return server.url("answer/" + "-".join(piece.hex() for piece in pieces))
+
+
+def busy_at_first(server: MisbehavingServer, times: int, status: int, *headers: str) -> str:
+    """The URL on `server` that answers `status` so many times, and then as it should."""
+    return server.url(f"busy/{times}-{answer(b'', *headers, status=f'{status} Busy').hex()}")
 
 
 class MisbehavingServer:
@@ -37,6 +50,9 @@ class MisbehavingServer:
         self.sent_bytes = 0
         self.open_now = 0
         self.most_open = 0
+        self.door = threading.Event()
+        """What `hold` waits for before it answers."""
+        self._asked: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._tls: ssl.SSLContext | None = None
@@ -54,6 +70,7 @@ class MisbehavingServer:
 
     def close(self) -> None:
         self._closed.set()
+        self.door.set()
         self._listener.close()
 
     def _accept(self) -> None:
@@ -114,6 +131,23 @@ class MisbehavingServer:
         time.sleep(float(argument))
         return self._send(connection, answer(BODY))
 
+    def do_hold(self, connection: socket.socket, _: str) -> bool:
+        self.door.wait()
+        return self._send(connection, answer(BODY))
+
+    def do_answer(self, connection: socket.socket, pieces: str) -> bool:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in pieces.split("-"):
+            self._send(connection, bytes.fromhex(piece))
+            time.sleep(0.001)
+        return True
+
+    def do_busy(self, connection: socket.socket, argument: str) -> bool:
+        times, _, refusal = argument.partition("-")
+        self._asked[argument] += 1
+        busy = self._asked[argument] <= int(times)
+        return self._send(connection, bytes.fromhex(refusal) if busy else answer(BODY))
+
     def do_chunked(self, connection: socket.socket, _: str) -> bool:
         parts = [BODY[:7], BODY[7:100], BODY[100:]]
         body = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
@@ -136,12 +170,18 @@ class MisbehavingServer:
         location = f"/redirect/{left - 1}" if left else "/ok"
         return self._send(connection, answer(b"", f"Location: {location}", status="302 Found"))
 
+    def do_slow_redirect(self, connection: socket.socket, count: str) -> bool:
+        time.sleep(0.4)
+        head = f"Location: /slow-redirect/{int(count) - 1}"
+        return self._send(connection, answer(b"", head, status="302 Found"))
+
     def do_redirect_to(self, connection: socket.socket, location: str) -> bool:
-        header = f"Location: {bytes.fromhex(location).decode()}"
-        return self._send(connection, answer(b"", header, status="307 Temporary Redirect"))
+        head = b"HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\nLocation: "
+        return self._send(connection, head + bytes.fromhex(location) + b"\r\n\r\n")
 
     def do_status(self, connection: socket.socket, status: str) -> bool:
-        return self._send(connection, answer(b"<html>", status=status + " Whatever"))
+        body = b"" if status in ("204", "304") else b"<html>"
+        return self._send(connection, answer(body, status=status + " Whatever"))
 
     def do_hang(self, connection: socket.socket, _: str) -> bool:
         self._closed.wait(30)
@@ -165,6 +205,11 @@ class MisbehavingServer:
         self._send(connection, b"HTTP/1.1 200 OK\r\n")
         while not self._closed.is_set():
             self._send(connection, b"X-Header: " + b"x" * 1000 + b"\r\n")
+        return False
+
+    def do_endless_hints(self, connection: socket.socket, _: str) -> bool:
+        while not self._closed.is_set():
+            self._send(connection, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 100)
         return False
 
     def do_claims_short(self, connection: socket.socket, _: str) -> bool:
@@ -208,5 +253,14 @@ class MisbehavingServer:
         self._send(connection, b"220 mail.example.org ESMTP SECRET\r\n")
         return False
 
+    def do_malformed_header(self, connection: socket.socket, _: str) -> bool:
+        return self._send(connection, b"HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\nab")
+
     def do_drop(self, connection: socket.socket, _: str) -> bool:
+        return False
+
+    def do_reset(self, connection: socket.socket, _: str) -> bool:
+        self._send(connection, answer(BODY)[:-10])
+        # Closing without lingering sends a reset.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         return False

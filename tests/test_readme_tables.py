@@ -20,7 +20,7 @@ def test_every_error_has_its_row() -> None:
     for name, row in rows.items():
         cls = getattr(errors, name)
         assert row[1] == f"`{cls.code}`"
-        expected = "after a time-out" if name == "FetchError" else "yes" if cls.retriable else "no"
+        expected = "if it passes" if name == "FetchError" else "yes" if cls.retriable else "no"
         assert row[2] == expected
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from .. import _core
 from ..errors import InvalidArgument
 from ..fields import check_types
+from .host_names import ascii_pattern
 
 # Read by Pillow inside the worker, in its own process memory. Left out on purpose: EPS (starts Ghostscript),
 # WMF and EMF (a system renderer), BUFR, GRIB and HDF5 (stubs for foreign handlers), MPEG (never decodes),
@@ -67,15 +68,19 @@ class SourcePolicy:
     allowed_ports: tuple[int, ...] = (80, 443)
     """Ports that are contacted, redirects included."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host names that are contacted (`example.org` itself, or `*.example.org` below it); empty means any."""
+    """Host names that are contacted (`example.org` itself, or `*.example.org` below it); empty means any.
+
+    Names in Unicode are kept in their ASCII form.
+    """
     allowed_private_networks: tuple[str, ...] = ()
     """Networks in CIDR form (`10.2.0.0/16`) that are contacted although they are not public."""
     max_redirects: int = 3
     fetch_timeout_s: float = 20.0
     """For one URL in all: resolving, connecting, TLS, headers, body and redirects."""
     connect_timeout_s: float = 5.0
+    """For one connection, TLS included."""
     max_connections: int = 64
-    """Fetches at a time, in one worker."""
+    """Fetches at a time, in one worker. Each holds a connection and what has come of its image, no thread."""
     max_connections_per_host: int = 8
     """Fetches from one host name and from one address at a time, so that slow ones cannot take all."""
     pillow_formats: tuple[str, ...] = PILLOW_FORMATS
@@ -107,6 +112,11 @@ class SourcePolicy:
         for scheme in self.allowed_schemes:
             if scheme not in _SCHEMES:
                 raise InvalidArgument(f"allowed_schemes may hold http and https, not {scheme!r}")
+        for port in self.allowed_ports:
+            if not 0 < port < 1 << 16:
+                raise InvalidArgument(f"allowed_ports may hold 1 to 65535, not {port}")
+        hosts = tuple(ascii_pattern(pattern) for pattern in self.allowed_hosts)
+        object.__setattr__(self, "allowed_hosts", hosts)
         for network in self.allowed_private_networks:
             try:
                 ipaddress.ip_network(network)
@@ -115,8 +125,8 @@ class SourcePolicy:
         never = _NEVER.intersection(name.upper() for name in self.pillow_formats)
         if never:
             raise InvalidArgument(f"pillow_formats may not hold {', '.join(sorted(never))}")
-        if self.max_redirects < 0:
-            raise InvalidArgument("max_redirects must not be negative")
+        if not 0 <= self.max_redirects < 1 << 63:
+            raise InvalidArgument("max_redirects must not be negative, and below 2**63")
         for name in (
             "fetch_timeout_s",
             "connect_timeout_s",
@@ -147,9 +157,11 @@ class SourcePolicy:
         Raises:
             InvalidArgument: an unknown field, or a value that cannot work.
         """
+        if not isinstance(fields, dict):
+            raise InvalidArgument(f"a SourcePolicy is an object of fields, not {type(fields).__name__}")
         unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
         if unknown:
-            raise InvalidArgument(f"SourcePolicy has no field {', '.join(sorted(unknown))}")
+            raise InvalidArgument(f"SourcePolicy has no field {', '.join(sorted(map(str, unknown)))}")
         return cls(**fields)
 
     def to_json(self) -> str:
@@ -158,5 +170,13 @@ class SourcePolicy:
 
     @classmethod
     def from_json(cls, text: str) -> SourcePolicy:
-        """The inverse of `to_json`."""
-        return cls.from_dict(json.loads(text))
+        """The inverse of `to_json`.
+
+        Raises:
+            InvalidArgument: no JSON, an unknown field, or a value that cannot work.
+        """
+        try:
+            fields = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InvalidArgument(f"a SourcePolicy in JSON is expected ({type(error).__name__})") from None
+        return cls.from_dict(fields)

@@ -6,7 +6,8 @@ import dataclasses
 import re
 from urllib.parse import quote, urljoin, urlsplit
 
-from ..errors import InvalidArgument, SourceRefused
+from ..errors import FetchError, InvalidArgument, SourceRefused
+from .host_names import ascii_host
 from .policy import SourcePolicy
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -24,20 +25,52 @@ class Target:
 
     scheme: str
     host: str
-    """In ASCII, lower case; an IPv6 address without brackets."""
+    """As `ascii_host` gives it; an IPv6 address without brackets."""
     port: int
     resource: str
     """Path and query, as the request line carries them."""
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """What connections are shared by."""
+        """Scheme, host and port."""
         return self.scheme, self.host, self.port
 
-    def join(self, location: str) -> str:
-        """The URL that a `Location` header of this target's answer names."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return urljoin(f"{self.scheme}://{host}:{self.port}{self.resource}", location)
+    @property
+    def authority(self) -> str:
+        """What the Host header says: the port only where it is not the scheme's own."""
+        return bracketed(self.host) + ("" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}")
+
+    def redirected(self, location: str, policy: SourcePolicy) -> Target:
+        """What a `Location` of this target's answer names, held to the policy as `parse_target` does.
+
+        `location` is the header's text, with octets that are not UTF-8 as surrogates. As browsers do (WHATWG
+        URL), it drops blanks at the ends and tabs, and percent-encodes spaces and octets.
+
+        Raises:
+            SourceRefused: the policy does not allow it.
+            FetchError: it names nothing that everyone reads alike.
+        """
+        octets = "".join(_escaped(character) for character in location.strip(" \t"))
+        try:
+            here = f"{self.scheme}://{bracketed(self.host)}:{self.port}{self.resource}"
+            return parse_target(urljoin(here, octets), policy)
+        except SourceRefused:
+            raise
+        except ValueError:  # of which an InvalidArgument is one
+            raise FetchError("the server redirects to a malformed URL") from None
+
+
+def bracketed(host: str) -> str:
+    """A host as a URL writes it."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _escaped(character: str) -> str:
+    if character in " \t":
+        return "" if character == "\t" else "%20"
+    if "\udc80" <= character <= "\udcff":
+        return quote(character.encode("ascii", "surrogateescape"))
+    return character
 
 
 def url_label(url: str) -> str:
@@ -74,11 +107,7 @@ def parse_target(url: str, policy: SourcePolicy) -> Target:
         raise SourceRefused("URLs with credentials are not fetched")
     if not name:
         raise InvalidArgument("the URL has no host")
-    try:
-        host = name.encode("idna").decode().lower() if not name.isascii() else name.lower()
-    except UnicodeError:
-        raise InvalidArgument("the URL's host name is malformed") from None
-    host = host.removesuffix(".")
+    host = ascii_host(name)
     if port is None:
         port = DEFAULT_PORTS[scheme]
     if port not in policy.allowed_ports:
@@ -92,7 +121,4 @@ def parse_target(url: str, policy: SourcePolicy) -> Target:
 
 
 def _matches(host: str, pattern: str) -> bool:
-    pattern = pattern.lower()
-    if pattern.startswith("*."):
-        return host.endswith(pattern[1:])
-    return host == pattern
+    return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import ssl
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from misbehaving_server import BODY, CERTIFICATE, MisbehavingServer, redirect_to
+from misbehaving_server import BODY, CERTIFICATE, MisbehavingServer
+from waiting import until
 
 from sglang_mm_ray.errors import (
     FetchError,
@@ -17,7 +21,7 @@ from sglang_mm_ray.errors import (
     SourceRefused,
     describe,
 )
-from sglang_mm_ray.sources import http_exchange
+from sglang_mm_ray.sources.fetch import shared_fetcher
 from sglang_mm_ray.sources.policy import SourcePolicy
 from sglang_mm_ray.sources.source import classify, resolve
 
@@ -55,7 +59,7 @@ class TestSizes:
         with pytest.raises(LimitExceeded) as caught:
             make().fetch(server.url(path))
         assert caught.value.limit == 1 << 20 and caught.value.value > 1 << 20
-        time.sleep(0.1)
+        until(lambda: server.open_now == 0)
         # What the sockets of both sides buffer may be on top.
         assert server.sent_bytes < 32 << 20
 
@@ -73,8 +77,10 @@ class TestSizes:
         self, server: MisbehavingServer, make: Any
     ) -> None:
         fetcher = make()
-        assert fetcher.fetch(server.url("claims-short")) == bytes(10)
-        time.sleep(0.1)
+        # Whether the excess came in time to be seen is chance; it is never taken for an answer.
+        with contextlib.suppress(FetchError):
+            assert fetcher.fetch(server.url("claims-short")) == bytes(10)
+        until(lambda: server.open_now == 0)
         assert fetcher.fetch(server.url("ok")) == BODY
         assert server.connections == 2
 
@@ -83,35 +89,41 @@ class TestTime:
     @pytest.mark.parametrize("path", ["hang", "drip-headers", "drip-body"])
     def test_one_deadline_for_all(self, server: MisbehavingServer, make: Any, path: str) -> None:
         start = time.monotonic()
-        with pytest.raises(FetchError) as caught:
+        with pytest.raises(FetchError, match=r"0\.5 s") as caught:
             make(fetch_timeout_s=0.5).fetch(server.url(path))
         assert caught.value.retriable
-        assert 0.4 < time.monotonic() - start < 2.0
-        # Not only did we stop waiting: the connection is gone.
-        for _ in range(40):
-            if server.open_now == 0 or path == "hang":
-                break
-            time.sleep(0.05)
-        assert server.open_now == 0 or path == "hang"
+        assert time.monotonic() - start >= 0.5
+        # Not only did we stop waiting: the connection is gone. One that hangs does not see it.
+        until(lambda: server.open_now == 0 or path == "hang")
 
     def test_a_slow_name_server_counts(self, server: MisbehavingServer, make: Any) -> None:
-        start = time.monotonic()
-        fetcher = make(resolver=lambda *_: time.sleep(1) or [], fetch_timeout_s=0.3)
+        answered = threading.Event()
+        fetcher = make(resolver=lambda *_: answered.wait() and [], fetch_timeout_s=0.3)
         with pytest.raises(FetchError) as caught:
             fetcher.fetch(server.url("ok", "images.test"))
-        assert caught.value.retriable and time.monotonic() - start < 0.9
+        assert caught.value.retriable
+        answered.set()
 
     def test_slow_redirects_share_the_deadline(self, server: MisbehavingServer, make: Any) -> None:
-        fetcher = make(fetch_timeout_s=0.5)
-        start = time.monotonic()
+        # Each hop alone would be in time.
+        fetcher = make(fetch_timeout_s=1.5, max_redirects=9)
         with pytest.raises(FetchError) as caught:
-            fetcher.fetch(redirect_to(server, "/slow-ok/0.4"), timeout_s=0.3)
-        assert caught.value.retriable and time.monotonic() - start < 1.5
+            fetcher.fetch(server.url("slow-redirect/8"))
+        assert caught.value.retriable and len(server.requests) < 8
 
     def test_a_slow_tls_handshake_counts(self, server: MisbehavingServer, make: Any) -> None:
         # A server that speaks no TLS waits for a request that never ends.
         with pytest.raises(FetchError):
             make(fetch_timeout_s=0.5).fetch(server.url("ok").replace("http:", "https:"))
+
+    def test_a_deadline_comes_first_whatever_the_others_wait_for(
+        self, server: MisbehavingServer, make: Any
+    ) -> None:
+        fetcher, soon = make(fetch_timeout_s=60), make(fetch_timeout_s=0.2)
+        waiting = [fetcher.submit(server.url("hang")) for _ in range(20)]
+        with pytest.raises(FetchError):
+            soon.fetch(server.url("hang"))
+        assert not any(future.done() for future in waiting)
 
     @pytest.mark.parametrize("names", ["one name", "many names"])
     def test_slow_servers_do_not_hold_up_others(
@@ -126,22 +138,56 @@ class TestTime:
         )
         slow = [f"slow{index if names == 'many names' else 0}.test" for index in range(64)]
         futures = [fetcher.submit(server.url("drip-body", host)) for host in slow]
-        start = time.monotonic()
         assert fetcher.fetch(other.url("ok", "good.test")) == BODY
-        assert time.monotonic() - start < 1.0
+        assert not any(future.done() for future in futures)
+        # Before the next ones take the places of those that are given up.
+        assert server.most_open <= 8
         for future in futures:
             future.cancel()
-        assert server.most_open <= 8
         other.close()
+
+    def test_slow_servers_hold_no_threads(self, server: MisbehavingServer, make: Any) -> None:
+        fetcher = make(max_connections=500, max_connections_per_host=500, fetch_timeout_s=120)
+        assert fetcher.fetch(server.url("ok")) == BODY
+        before = {thread.name for thread in threading.enumerate() if "sglang-mm-ray" in thread.name}
+        futures = [fetcher.submit(server.url("hold")) for _ in range(200)]
+        until(lambda: len(server.requests) == 201)
+        after = {thread.name for thread in threading.enumerate() if "sglang-mm-ray" in thread.name}
+        assert len(after - before) < 20
+        server.door.set()
+        assert [future.result() for future in futures] == [BODY] * 200
 
     def test_cancelling_frees_the_queue(self, server: MisbehavingServer, make: Any) -> None:
         fetcher = make(max_connections_per_host=1)
-        blocker = fetcher.submit(server.url("slow-ok/0.3"))
+        blocker = fetcher.submit(server.url("hold"))
+        until(lambda: len(server.requests) == 1)
         waiting = [fetcher.submit(server.url("hang")) for _ in range(20)]
-        for future in waiting:
-            future.cancel()
-        assert fetcher.fetch(server.url("ok")) == BODY
+        assert all(future.cancel() for future in waiting)
+        following = fetcher.submit(server.url("ok"))
+        server.door.set()
+        assert following.result() == BODY
         assert blocker.result() == BODY and len(server.requests) == 2
+
+    @pytest.mark.parametrize("path", ["drip-body", "drip-headers", "endless", "endless-hints"])
+    def test_cancelling_stops_what_is_under_way(
+        self, server: MisbehavingServer, make: Any, path: str
+    ) -> None:
+        fetcher = make(fetch_timeout_s=600, max_connections_per_host=1, max_input_bytes=1 << 40)
+        future = fetcher.submit(server.url(path))
+        until(lambda: server.sent_bytes > 0)
+        assert future.cancel()
+        until(lambda: server.open_now == 0)
+        assert fetcher.fetch(server.url("ok")) == BODY
+
+    def test_closing_ends_what_is_under_way(self, server: MisbehavingServer, make: Any) -> None:
+        fetcher = make(fetch_timeout_s=600, max_connections_per_host=1)
+        futures = [fetcher.submit(server.url("hold")) for _ in range(3)]
+        until(lambda: len(server.requests) == 1)
+        fetcher.close()
+        for future in (*futures, fetcher.submit(server.url("ok"))):
+            with pytest.raises(FetchError, match="closed"):
+                future.result()
+        fetcher.close()
 
 
 class TestConnections:
@@ -158,7 +204,7 @@ class TestConnections:
         fetcher = make()
         for _ in range(3):
             assert fetcher.fetch(server.url(path)) == BODY
-            time.sleep(0.05)
+            until(lambda: server.open_now == 0)
         assert server.connections == 3
 
     def test_what_a_server_sends_unasked_is_never_an_answer(
@@ -179,8 +225,12 @@ class TestConnections:
         with concurrent.futures.ThreadPoolExecutor(16) as threads:
             bodies = list(threads.map(lambda _: fetcher.fetch(server.url("ok")), range(100)))
         assert bodies == [BODY] * 100
-        assert server.most_open <= 4
-        assert not fetcher._slots._taken and not fetcher._slots._waiting
+        assert server.connections <= 4
+        until(lambda: len(fetcher._slots) == 0)
+
+
+def trusting() -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(CERTIFICATE))
 
 
 class TestTls:
@@ -191,9 +241,7 @@ class TestTls:
         server.close()
 
     def test_names_are_verified_at_the_pinned_address(self, secure: MisbehavingServer, make: Any) -> None:
-        context = http_exchange.tls_context()
-        context.load_verify_locations(CERTIFICATE)
-        fetcher = make(resolver=lambda *_: ["127.0.0.1"], tls=context, allowed_ports=(secure.port,))
+        fetcher = make(resolver=lambda *_: ["127.0.0.1"], tls=trusting(), allowed_ports=(secure.port,))
         assert fetcher.fetch(secure.url("ok", "images.test")) == BODY
         assert fetcher.fetch(secure.url("chunked", "images.test")) == BODY
         assert secure.connections == 1
@@ -205,15 +253,18 @@ class TestTls:
         with pytest.raises(FetchError, match="certificate"):
             fetcher.fetch(secure.url("ok", "images.test"))
 
-    def test_drips_are_cut_inside_tls_too(self, secure: MisbehavingServer, make: Any) -> None:
-        context = http_exchange.tls_context()
-        context.load_verify_locations(CERTIFICATE)
+    @pytest.mark.parametrize("path", ["drip-headers", "drip-body"])
+    def test_drips_are_cut_inside_tls_too(self, secure: MisbehavingServer, make: Any, path: str) -> None:
         fetcher = make(
-            resolver=lambda *_: ["127.0.0.1"], tls=context, allowed_ports=(secure.port,), fetch_timeout_s=0.7
+            resolver=lambda *_: ["127.0.0.1"],
+            tls=trusting(),
+            allowed_ports=(secure.port,),
+            fetch_timeout_s=0.7,
         )
         with pytest.raises(FetchError) as caught:
-            fetcher.fetch(secure.url("drip-headers", "images.test"))
+            fetcher.fetch(secure.url(path, "images.test"))
         assert caught.value.retriable
+        until(lambda: secure.open_now == 0)
 
 
 @pytest.mark.parametrize(
@@ -221,15 +272,12 @@ class TestTls:
     [
         "status/403",
         "status/404",
-        "status/500",
         "status/204",
-        "cut",
-        "cut-chunked",
         "gzip-cut",
         "gzip-junk",
         "brotli",
         "no-http",
-        "drop",
+        "malformed-header",
     ],
 )
 def test_bad_answers_are_fetch_errors_that_are_not_retried(
@@ -263,3 +311,9 @@ def test_no_server_is_a_fetch_error(server: MisbehavingServer, make: Any) -> Non
     with pytest.raises(FetchError) as caught:
         make().fetch(server.url("ok"))
     assert not caught.value.retriable
+
+
+def test_a_process_has_one_fetcher_for_a_policy() -> None:
+    policy = SourcePolicy(fetch_timeout_s=7.0)
+    assert shared_fetcher(policy) is shared_fetcher(SourcePolicy(fetch_timeout_s=7.0))
+    assert shared_fetcher(policy) is not shared_fetcher(SourcePolicy(fetch_timeout_s=8.0))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -54,6 +56,10 @@ def test_json_round_trip_keeps_every_field() -> None:
         {"max_redirects": -1},
         {"fetch_timeout_s": 0.0},
         {"fetch_timeout_s": float("nan")},
+        {"max_redirects": 1 << 64},
+        {"allowed_ports": (0,)},
+        {"allowed_ports": (-1,)},
+        {"allowed_ports": (65536,)},
         {"max_input_bytes": 0},
         {"max_pixels": -1},
         {"max_pixels": 1 << 64},
@@ -74,6 +80,45 @@ def test_json_round_trip_keeps_every_field() -> None:
 def test_what_cannot_be_right_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         SourcePolicy.from_dict(fields)
+
+
+@pytest.mark.parametrize("field", [f for f in dataclasses.fields(SourcePolicy) if f.type in ("int", "float")])
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"),
+        float("inf"),
+        float("-inf"),
+        -1,
+        -0.5,
+        10**400,
+        "5",
+        "nan",
+        b"5",
+        None,
+        True,
+        1j,
+        [1],
+        np.float32("nan"),
+        np.float64("nan"),
+        decimal.Decimal("NaN"),
+    ],
+    ids=repr,
+)
+def test_a_number_from_outside_is_a_number_that_can_work(
+    field: dataclasses.Field[Any], value: object
+) -> None:
+    with pytest.raises(InvalidArgument, match=field.name):
+        SourcePolicy(**{field.name: value})
+    if isinstance(value, (float, int, str)) and not isinstance(value, np.generic):
+        with pytest.raises(InvalidArgument):
+            SourcePolicy.from_json(json.dumps({field.name: value}))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '"x"', "[" * 100_000, b"\xff", None, 5])
+def test_json_that_is_no_policy_is_refused(text: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        SourcePolicy.from_json(text)
 
 
 def test_roots_may_be_paths(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 from typing import Any
 
 import pytest
@@ -10,12 +12,23 @@ from misbehaving_server import BODY, MisbehavingServer, redirect_to
 from sglang_mm_ray.errors import (
     FetchError,
     InvalidArgument,
-    PreprocessError,
     SourceRefused,
 )
-from sglang_mm_ray.sources import fetch
 from sglang_mm_ray.sources.fetch import Fetcher
 from sglang_mm_ray.sources.policy import SourcePolicy
+
+
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Where connections were about to go; none is made."""
+    to: list[Any] = []
+
+    async def connect(_loop: Any, _socket: Any, address: Any) -> None:
+        to.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(asyncio.selector_events.BaseSelectorEventLoop, "sock_connect", connect)
+    return to
 
 
 class TestAddresses:
@@ -54,39 +67,33 @@ class TestAddresses:
     )
 
     @pytest.mark.parametrize("host", ADDRESSES)
-    def test_no_address_that_is_not_public_is_contacted(
-        self, host: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(fetch, "Connection", None)
+    def test_no_address_that_is_not_public_is_contacted(self, host: str, reached: list[Any]) -> None:
         fetcher = Fetcher(SourcePolicy())
         with pytest.raises(SourceRefused, match="not public"):
             fetcher.fetch(f"http://{host}/latest/meta-data")
         fetcher.close()
+        assert reached == []
 
     @pytest.mark.parametrize("bad", ["10.0.0.1", "::1", "fe80::1%eth0", "::ffff:10.0.0.1"])
-    def test_one_bad_address_among_several_refuses(self, bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(fetch, "Connection", None)
+    def test_one_bad_address_among_several_refuses(self, bad: str, reached: list[Any]) -> None:
         for answers in (["93.184.216.34", bad], [bad, "93.184.216.34"]):
             fetcher = Fetcher(SourcePolicy(), resolver=lambda *_, answers=answers: answers)
             with pytest.raises(SourceRefused, match="not public") as caught:
                 fetcher.fetch("http://images.test/")
             assert bad not in str(caught.value)
             fetcher.close()
+        assert reached == []
 
     @pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::93.184.216.34"])
-    def test_public_addresses_are_contacted(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Reached(Exception):
-            pass
-
-        def reach(target: Any, to: str, *_: Any) -> None:
-            assert to == address
-            raise Reached
-
-        monkeypatch.setattr(fetch, "Connection", reach)
+    @pytest.mark.parametrize("scheme", ["http", "https"])
+    def test_public_addresses_are_contacted(self, address: str, scheme: str, reached: list[Any]) -> None:
         fetcher = Fetcher(SourcePolicy(), resolver=lambda *_: [address])
-        with pytest.raises(PreprocessError, match="Reached"):
-            fetcher.fetch("http://images.test/")
+        with pytest.raises(FetchError):
+            fetcher.fetch(f"{scheme}://images.test/")
         fetcher.close()
+        ((host, port, *_),) = reached
+        assert ipaddress.ip_address(host) == ipaddress.ip_address(address)
+        assert port == {"http": 80, "https": 443}[scheme]
 
     def test_the_connection_goes_to_the_checked_address(self, server: MisbehavingServer, make: Any) -> None:
         answers = [["127.0.0.1"], ["10.9.9.9"]]
@@ -103,6 +110,21 @@ class TestAddresses:
     def test_the_next_address_is_tried_when_one_is_dead(self, server: MisbehavingServer, make: Any) -> None:
         fetcher = make(resolver=lambda *_: ["127.0.0.9", "127.0.0.1"])
         assert fetcher.fetch(server.url("ok", "images.test")) == BODY
+
+    def test_what_a_name_resolved_to_is_known_for_a_while_and_checked_first(
+        self, server: MisbehavingServer, make: Any
+    ) -> None:
+        asked = []
+        fetcher = make(resolver=lambda host, _: asked.append(host) or ["127.0.0.1"])
+        for _ in range(5):
+            assert fetcher.fetch(server.url("until-close", "images.test")) == BODY
+        assert asked == ["images.test"]
+        refused = []
+        fetcher = make(resolver=lambda host, _: refused.append(host) or ["10.0.0.1"])
+        for _ in range(2):
+            with pytest.raises(SourceRefused, match="not public"):
+                fetcher.fetch(server.url("ok", "images.test"))
+        assert len(refused) == 2
 
 
 class TestUrls:
@@ -137,6 +159,13 @@ class TestUrls:
             "http://example.org:port/",
             "http://example.org:99999/",
             "http://" + "\u00e9" * 70 + "/",
+            "http://" + "a" * 64 + ".test/",
+            "http://ex%61mple.org/",
+            "http://a..test/",
+            "http://1.2.3.4.5/",
+            "http://256.1.1.1/",
+            "http://[fe80::1%25eth0/",
+            "http://ex!mple.org/",
         ],
     )
     def test_not_a_url(self, url: str) -> None:
@@ -154,8 +183,11 @@ class TestUrls:
                 fetcher.fetch(url)
 
     def test_a_name_that_does_not_resolve(self) -> None:
-        with pytest.raises(FetchError, match="resolve"):
-            Fetcher(SourcePolicy()).fetch("http://" + "a" * 64 + ".test/")
+        fetcher = Fetcher(SourcePolicy())
+        with pytest.raises(FetchError, match="resolve") as caught:
+            fetcher.fetch("http://no-such-name.invalid/")
+        assert caught.value.status is None
+        fetcher.close()
 
 
 class TestRedirects:
@@ -189,6 +221,57 @@ class TestRedirects:
         url = redirect_to(server, f"http://inner.test:{server.port}/ok").replace("127.0.0.1", "images.test")
         with pytest.raises(SourceRefused, match="not public"):
             fetcher.fetch(url)
+
+    @pytest.mark.parametrize(
+        ("location", "resource"),
+        [
+            # As requests, aiohttp and curl ask for them.
+            ("/ok/caf\u00e9?q=\u00e9".encode(), "/ok/caf%C3%A9?q=%C3%A9"),
+            ("/ok/\U0001f600".encode(), "/ok/%F0%9F%98%80"),
+            (b"/ok/caf%C3%A9%20x?q=%E9", "/ok/caf%C3%A9%20x?q=%E9"),
+            # As curl does; requests raises UnicodeDecodeError, and aiohttp drops the octets.
+            (b"/ok/caf\xe9?q=\xe9", "/ok/caf%E9?q=%E9"),
+            # As requests does; the others write the second one as a plus.
+            (b"/ok/a b?c d", "/ok/a%20b?c%20d"),
+            # As aiohttp and curl do, for blanks around a value are not of it (RFC 9110, 5.5).
+            (b"  /ok/a \t ", "/ok/a"),
+            (b"../ok/a b  ", "/ok/a%20b"),
+            # As requests and aiohttp do, and browsers (WHATWG URL, 4.4).
+            (b"/ok/a\tb", "/ok/ab"),
+            (b'/ok/a"b<c>|^`{}', "/ok/a%22b%3Cc%3E%7C%5E%60%7B%7D"),
+            (b"/ok/a#fragment", "/ok/a"),
+            (b"../ok/./b/../c", "/ok/c"),
+            (b"/ok?x", "/ok?x"),
+        ],
+    )
+    def test_what_servers_write_instead_of_a_url(
+        self, server: MisbehavingServer, make: Any, location: bytes, resource: str
+    ) -> None:
+        url = redirect_to(server, location)
+        assert make().fetch(url) == BODY
+        assert server.requests[-1].startswith(f"GET {resource} HTTP/1.1\r\n".encode())
+
+    @pytest.mark.parametrize(
+        "location",
+        [
+            b"/a\\b",
+            b"http://exa mple.test/",
+            b"https://",
+            b"http://[::1/",
+            b"http://127.0.0.1:port/",
+            b"http://127.0.0.1:99999/",
+            b"http://caf\xe9.test/",
+            b"http://ex%61mple.test/",
+            "http://\u2603.test/".encode(),
+            b"/\x7f",
+        ],
+    )
+    def test_a_malformed_one_is_the_servers_fault(
+        self, server: MisbehavingServer, make: Any, location: bytes
+    ) -> None:
+        with pytest.raises(FetchError, match="malformed"):
+            make().fetch(redirect_to(server, location))
+        assert len(server.requests) == 1
 
     def test_relative_ones_and_ones_without_a_location(self, server: MisbehavingServer, make: Any) -> None:
         assert make().fetch(redirect_to(server, "../ok")) == BODY
