@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..errors import PreprocessError, UnsupportedFormat
+from ..errors import InvalidArgument, PreprocessError, UnsupportedFormat
 from ..sources.decode_fallback import NATIVE_FORMATS, decode_rgb
 from ..sources.policy import SourcePolicy
 from .damage import damaged
@@ -47,6 +47,11 @@ GOOD = frozenset({EQUAL, REFUSED_ALIKE, NOT_LISTED})
 
 _TIMED_RUNS = 3
 _TIMED_SPAN_S = 0.3
+# What a wait for a pipe can be given.
+_TIMEOUT_MAX_S = 1_000_000
+# To import numpy, Pillow and the core. No file is to blame for a machine that is busy.
+_START_S = 300.0
+_READY = "ready"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,8 +128,28 @@ def verify(
 
     A file that takes either decoder longer than `timeout_s` is reported as a hang. After each file come so
     many damaged copies of it (`damage.damaged`), whose reports carry their seed in the path.
+
+    Raises:
+        InvalidArgument: `timeout_s`, `jobs` or `damaged_copies` is no number that can work.
     """
-    policy = policy or SourcePolicy()
+    if not _is_number(timeout_s, float) or not 0 < timeout_s <= _TIMEOUT_MAX_S:
+        raise InvalidArgument(f"timeout_s must be positive and at most {_TIMEOUT_MAX_S}, not {timeout_s!r}")
+    if not _is_number(jobs, int) or jobs < 1:
+        raise InvalidArgument(f"jobs must be at least 1, not {jobs!r}")
+    if not _is_number(damaged_copies, int) or damaged_copies < 0:
+        raise InvalidArgument(f"damaged_copies must not be negative, not {damaged_copies!r}")
+    seeds = [None, *range(first_seed, first_seed + damaged_copies)]
+    tasks = ((path, seed) for path in paths for seed in seeds)
+    return _reports(tasks, policy or SourcePolicy(), timeout_s, jobs)
+
+
+def _is_number(value: object, kind: type) -> bool:
+    return isinstance(value, (int, kind)) and not isinstance(value, bool)
+
+
+def _reports(
+    tasks: Iterable[_Task], policy: SourcePolicy, timeout_s: float, jobs: int
+) -> Iterator[FileReport]:
     children: SimpleQueue[_Child] = SimpleQueue()
     everyone = [_Child(policy) for _ in range(jobs)]
     for child in everyone:
@@ -136,9 +161,6 @@ def verify(
             return child.run(task, timeout_s)
         finally:
             children.put(child)
-
-    seeds = [None, *range(first_seed, first_seed + damaged_copies)]
-    tasks = ((path, seed) for path in paths for seed in seeds)
 
     try:
         with ThreadPoolExecutor(jobs) as threads:
@@ -155,11 +177,14 @@ class _Child:
         self._policy = policy
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
+        self._ready = False
 
     def run(self, task: _Task, timeout_s: float) -> FileReport:
         pipe = self._pipe or self._start()
         stage = "the start"
         try:
+            if not self._ready:
+                self._ready = pipe.poll(_START_S) and pipe.recv() == _READY
             pipe.send(task)
             while pipe.poll(timeout_s):
                 message = pipe.recv()
@@ -191,11 +216,13 @@ class _Child:
             self._process.kill()
             self._process.join()
         self._process = self._pipe = None
+        self._ready = False
 
 
 def _serve(pipe: Connection, policy: SourcePolicy) -> None:
     # Libraries below Pillow print what they think of a file.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    pipe.send(_READY)
     while True:
         try:
             path, seed = task = pipe.recv()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from images import encode, picture, scene
 from PIL import Image
 
-from sglang_mm_ray.errors import DecodeError
+from sglang_mm_ray.errors import DecodeError, InvalidArgument
 from sglang_mm_ray.sources.policy import SourcePolicy
 from sglang_mm_ray.verification import verify
 from sglang_mm_ray.verification.damage import damaged
@@ -83,31 +85,53 @@ def test_first_difference_of_sizes() -> None:
 
 # Children are spawned and import `verify` afresh: nothing can be patched in them, but their target can be.
 def _killer(pipe, policy) -> None:  # type: ignore[no-untyped-def]
+    pipe.send("ready")
     while True:
         path, _ = pipe.recv()
         pipe.send("the core")
         if path.endswith("kill"):
             os._exit(11)
         if path.endswith("hang"):
-            time.sleep(60)
+            threading.Event().wait()
         pipe.send(FileReport(path, verify.EQUAL))
 
 
 def test_a_crash_and_a_hang_are_lines_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "_serve", _killer)
-    paths = ["a", "kill", "b", "hang", "c"]
-    # Long enough for a child to start.
-    reports = list(verify.verify(paths, timeout_s=5.0))
+    paths = ["a", "kill", "b", "kill", "c"]
+    reports = list(verify.verify(paths, timeout_s=300.0))
     assert [report.path for report in reports] == paths
-    assert [report.verdict for report in reports] == [
-        verify.EQUAL,
-        verify.CRASH,
-        verify.EQUAL,
-        verify.HANG,
-        verify.EQUAL,
-    ]
+    equal, crash = verify.EQUAL, verify.CRASH
+    assert [report.verdict for report in reports] == [equal, crash, equal, crash, equal]
     assert "in the core" in reports[1].detail and "11" in reports[1].detail
-    assert "in the core" in reports[3].detail
+    hangs = list(verify.verify(["hang", "kill", "2nd hang"], timeout_s=2.0))
+    assert hangs[0].verdict == hangs[2].verdict == verify.HANG
+    assert hangs[0].detail.endswith("after 2 s")
+
+
+def _slow_to_start(pipe, policy) -> None:  # type: ignore[no-untyped-def]
+    time.sleep(1.5)
+    _killer(pipe, policy)
+
+
+def test_a_start_is_no_part_of_a_files_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "_serve", _slow_to_start)
+    (report,) = verify.verify(["a"], timeout_s=1.0)
+    assert report.verdict == verify.EQUAL
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({"timeout_s": value} for value in (float("nan"), float("inf"), 0, -1.0, 1e12, "5", None, True)),
+        *({"jobs": value} for value in (0, -1, 1.5, float("nan"), "2", None, True)),
+        *({"damaged_copies": value} for value in (-1, 0.5, float("nan"), "2", None, True)),
+    ],
+    ids=repr,
+)
+def test_numbers_that_cannot_work_are_refused_before_anything_starts(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=next(iter(arguments))):
+        verify.verify([], **arguments)
 
 
 def test_damaged_copies_are_the_same_every_time_and_named_by_their_seed(tmp_path: Path) -> None:
