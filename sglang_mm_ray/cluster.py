@@ -9,6 +9,8 @@ import os
 import re
 import socket
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -22,6 +24,7 @@ from ray.util import list_named_actors
 
 from .errors import PoolNotFound
 from .messages import Node
+from .reservations import actor_holders
 
 __all__ = [
     "CONTROLLER_CPUS",
@@ -58,6 +61,8 @@ CONTROLLER_CPUS = 0.01
 """More than nothing: a node whose only actor holds no resource counts as idle and may be scaled away."""
 
 _PROBE_TIMEOUT_S = 5.0
+_GONE_WITHIN_S = 10.0
+_GONE_POLL_S = 0.02
 _WARM_CHUNK_BYTES = 16 << 20
 _TUNABLES = "GLIBC_TUNABLES"
 _NON_TEMPORAL_BYTES = 512 << 10
@@ -70,7 +75,7 @@ def controller_name(pool: str) -> str:
 
 
 def worker_name(pool: str, worker_id: str) -> str:
-    """Actor name of a detached pool's worker."""
+    """Actor name of a pool's worker."""
     return f"pool/{pool}/worker/{worker_id}"
 
 
@@ -84,8 +89,12 @@ def pool_names() -> list[str]:
     return sorted(name.split("/")[1] for name in _names() if name.endswith("/controller"))
 
 
+def _names_of(pool: str) -> list[str]:
+    return [name for name in _names() if name.split("/")[1] == pool]
+
+
 def worker_names(pool: str) -> list[str]:
-    """Actor names of a detached pool's workers."""
+    """Actor names of a pool's workers."""
     prefix = worker_name(pool, "")
     return [name for name in _names() if name.startswith(prefix)]
 
@@ -224,17 +233,27 @@ def alive_nodes() -> frozenset[str]:
 def live_nodes() -> list[Node]:
     """The live nodes with their CPUs."""
     available: Any = available_resources_per_node
-    free = available()
-    return [
-        Node(
-            node_id=node["NodeID"],
-            total_cpus=float(node["Resources"].get("CPU", 0.0)),
-            free_cpus=float(free.get(node["NodeID"], {}).get("CPU", 0.0)),
-            has_gpu=node["Resources"].get("GPU", 0.0) > 0,
-            labels=dict(node.get("Labels") or {}),
+    told = available()
+    held: defaultdict[str, float] = defaultdict(float)
+    for holder in actor_holders():
+        held[holder.node_id] += holder.cpus
+    nodes = []
+    for node in ray_nodes():
+        node_id, total = node["NodeID"], float(node["Resources"].get("CPU", 0.0))
+        # What a node tells is a moment old: an actor that was just placed may still be missing there.
+        without_actors = max(0.0, round(total - held[node_id], 4))
+        free = min(float(told.get(node_id, {}).get("CPU", 0.0)), without_actors)
+        nodes.append(
+            Node(
+                node_id=node_id,
+                total_cpus=total,
+                free_cpus=free,
+                has_gpu=node["Resources"].get("GPU", 0.0) > 0,
+                labels=dict(node.get("Labels") or {}),
+                other_cpus=round(without_actors - free, 4),
+            )
         )
-        for node in ray_nodes()
-    ]
+    return nodes
 
 
 def store_bytes(node_id: str | None = None) -> int:
@@ -289,7 +308,7 @@ def scale_note(controller_id: str) -> str:
 
 
 def kill_pool(pool: str, controller: Any) -> None:
-    """Kills a pool's controller, which takes the workers along, and the workers of a detached one."""
+    """Kills a pool's controller and its workers; returns once they are gone."""
     with contextlib.suppress(RayError):
         write_note(scale_note(controller._actor_id.hex()), None)
     for name in (None, *worker_names(pool)):
@@ -297,3 +316,7 @@ def kill_pool(pool: str, controller: Any) -> None:
             ray.kill(controller if name is None else ray.get_actor(name, namespace=NAMESPACE))
         except (ValueError, RayError):
             continue  # Dead already.
+    # Ray kills by and by. Until then the name is taken, and whoever looks for the pool would find it.
+    until = time.monotonic() + _GONE_WITHIN_S
+    while _names_of(pool) and time.monotonic() < until:
+        time.sleep(_GONE_POLL_S)

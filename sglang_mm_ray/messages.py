@@ -129,14 +129,19 @@ class Membership:
     """How many workers there are to be."""
     last_error: str = ""
     """Why workers are missing, if they are."""
+    hopeless_s: float = 0.0
+    """For how long there has been no worker, and no room for one that waiting could bring."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A live node of the cluster, as Ray shows it."""
+    """A live node of the cluster."""
 
     node_id: str
     total_cpus: float
     free_cpus: float
+    """Not held by any actor, nor by anything else that the node has told of."""
     has_gpu: bool
     labels: Mapping[str, str]
+    other_cpus: float = 0.0
+    """Held by tasks and placement groups, or given back a moment ago, which the node has yet to tell."""

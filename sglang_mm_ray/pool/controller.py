@@ -17,11 +17,9 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..cluster import (
@@ -33,15 +31,17 @@ from ..cluster import (
     read_note,
     reason_of,
     scale_note,
-    warm_bytes,
     worker_name,
     worker_names,
     write_note,
 )
 from ..config import PoolConfig
-from ..messages import Heartbeat, Membership, WorkerRecord
+from ..messages import Membership, Node, WorkerRecord
+from ..reservations import actor_holders, other_holders, placed_on
 from ..worker.actor import create_worker
-from .slots import Slot, missing_slots, worker_counts
+from .keeping import Keeper, Worker
+from .room import why_no_room
+from .slots import Settling, Slot, may_have_room, missing_slots, worker_counts
 
 __all__ = ["PoolController", "create_controller"]
 
@@ -50,18 +50,11 @@ logger = logging.getLogger("sglang_mm_ray.controller")
 
 _LONG_POLL_S = 10.0
 _RECONCILE_S = 0.5
-
-
-@dataclass(eq=False)
-class _Worker:
-    worker_id: str
-    handle: Any
-    node_id: str
-    threads: int
-    live: bool = False
-    draining: bool = False
-    beat: Heartbeat | None = None
-    watch: asyncio.Task[None] | None = None
+# While workers are missing or starting.
+_RECONCILE_SOON_S = 0.1
+_NO_ROOM_EVERY_S = 1.0
+_START_PAUSE_S = 0.25
+_LONGEST_START_PAUSE_S = 10.0
 
 
 class PoolController:
@@ -77,11 +70,18 @@ class PoolController:
         self._pool = pool
         self._detached = detached
         self._fingerprint = self._config.fingerprint()
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, Worker] = {}
+        self._keeper = Keeper(self._config, self._note, self._came, self._went)
+        self._settling = Settling()
         self._poisoned: dict[bytes, float] = {}
         # Microseconds: a restarted controller starts above whatever its predecessor can have published.
         self._version = time.time_ns() // 1000
         self._last_error = ""
+        self._no_room = ""
+        self._no_room_told_at = 0.0
+        self._hopeless_since: float | None = None
+        self._failed_starts = 0
+        self._start_after = 0.0
         self._replaced = 0
         self._wanted = 0
         self._closing = False
@@ -132,14 +132,18 @@ class PoolController:
 
     async def _run(self) -> None:
         if self._detached:
-            await asyncio.to_thread(self._adopt)
-        while not self._closing:
             try:
-                await self._reconcile()
+                await asyncio.to_thread(self._adopt)
+            except Exception as error:
+                self._note(reason_of(error))
+        while not self._closing:
+            whole = False
+            try:
+                whole = await self._reconcile()
             except Exception as error:
                 self._note(reason_of(error))
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _RECONCILE_S)
+                await asyncio.wait_for(self._wake.wait(), _RECONCILE_S if whole else _RECONCILE_SOON_S)
             self._wake.clear()
 
     def _note(self, error: str) -> None:
@@ -150,44 +154,67 @@ class PoolController:
     def _adopt(self) -> None:
         # A detached pool's workers outlive its controller; the next one takes them over, caches and all.
         for name in worker_names(self._pool):
-            worker_id = name.rsplit("/", 1)[1]
             try:
                 handle = ray.get_actor(name, namespace=NAMESPACE)
-                beat: Heartbeat = ray.get(handle.heartbeat.remote(), timeout=self._config.heartbeat_timeout_s)
-            except (ValueError, GetTimeoutError, RayError):
+            except ValueError:
                 continue
-            worker = _Worker(worker_id, handle, beat.node_id, beat.threads)
-            self._loop.call_soon_threadsafe(self._watch, worker)
+            node_id = placed_on(handle)
+            if node_id is None:
+                # Of the life before, which asked for it and ended. Nobody would wait for it.
+                ray.kill(handle)
+                continue
+            worker = Worker(name.rsplit("/", 1)[1], handle, node_id, 0, adopted=True, placed=True)
+            self._loop.call_soon_threadsafe(self._keep, worker)
 
-    async def _reconcile(self) -> None:
+    async def _reconcile(self) -> bool:
+        """Starts and drains workers until there are as many as there are to be; whether there are."""
         nodes = await asyncio.to_thread(live_nodes)
         alive = {node.node_id for node in nodes}
         for worker in list(self._workers.values()):
             if worker.node_id not in alive and worker.watch is not None:
                 worker.watch.cancel()
-        counts = worker_counts(nodes, self._config)
-        self._wanted = sum(counts.values())
         present = Counter(worker.node_id for worker in self._workers.values() if not worker.draining)
+        counts = worker_counts(nodes, self._config, present)
+        self._wanted = sum(counts.values())
         for worker in list(self._workers.values()):
             if not worker.draining and present[worker.node_id] > counts.get(worker.node_id, 0):
                 present[worker.node_id] -= 1
                 self._drain_worker(worker)
-        if any(not worker.live for worker in self._workers.values()):
-            # Ray's count of free CPUs does not know yet what starting workers will hold.
-            return
-        slots = missing_slots(nodes, self._config, present)
+        now = time.monotonic()
+        # Where a worker has yet to be placed, what is free depends on it.
+        asked = {worker.node_id for worker in self._workers.values() if not worker.placed}
+        settled = {node.node_id for node in self._settling.settled(nodes, now)}
+        usable = settled - asked if now >= self._start_after else set()
+        slots = missing_slots(nodes, self._config, present, usable)
         for slot in slots:
             self._start(slot)
-        if not slots and not self._workers:
-            self._note(
-                f"no node has room for a worker ({len(nodes)} nodes, "
-                f"{sum(node.free_cpus for node in nodes):g} CPUs free); "
-                "free CPUs, or set threads_per_worker, use_gpu_nodes or node_labels"
-            )
+        short = [node for node in nodes if present[node.node_id] < counts.get(node.node_id, 0)]
+        if (short or not counts) and not slots and settled >= alive - asked and not asked:
+            await self._tell_no_room(short or nodes, now)
+        elif not short:
+            self._no_room = ""
+        self._hope(bool(self._workers) or may_have_room(nodes, self._config), now)
+        return not short and all(worker.live for worker in self._workers.values())
+
+    async def _tell_no_room(self, nodes: list[Node], now: float) -> None:
+        if now - self._no_room_told_at < _NO_ROOM_EVERY_S:
+            return
+        self._no_room_told_at = now
+        holders = await asyncio.to_thread(lambda: [*actor_holders(), *other_holders()])
+        before, self._no_room = self._no_room, why_no_room(nodes, self._config, holders)
+        if not before:
+            logger.warning("pool %s: %s", self._pool, self._no_room)
+        if before != self._no_room:
+            self._publish()
+
+    def _hope(self, there_is: bool, now: float) -> None:
+        hopeless = self._hopeless_since is not None
+        if there_is == hopeless:
+            self._hopeless_since = None if there_is else now
+            self._publish()
 
     def _start(self, slot: Slot) -> None:
         worker_id = uuid.uuid4().hex[:12]
-        name = worker_name(self._pool, worker_id) if self._detached else None
         handle = create_worker(
             self._config.to_json(),
             self._pool,
@@ -195,67 +222,31 @@ class PoolController:
             slot.node_id,
             slot.threads,
             slot.num_cpus,
-            name=name,
+            name=worker_name(self._pool, worker_id),
             namespace=NAMESPACE,
             lease_s=self._config.lease_s if self._detached else None,
         )
-        self._watch(_Worker(worker_id, handle, slot.node_id, slot.threads))
+        self._keep(Worker(worker_id, handle, slot.node_id, slot.threads))
 
-    def _watch(self, worker: _Worker) -> None:
+    def _keep(self, worker: Worker) -> None:
         self._workers[worker.worker_id] = worker
-        worker.watch = self._loop.create_task(self._keep(worker))
+        self._keeper.keep(worker, self._loop)
 
-    async def _keep(self, worker: _Worker) -> None:
-        config = self._config
-        try:
-            await self._beat(worker, config.start_timeout_s)
-            await self._warm(worker)
-            worker.live = True
-            self._publish()
-            while True:
-                await asyncio.sleep(config.heartbeat_interval_s)
-                beat = await self._beat(worker, config.heartbeat_timeout_s)
-                if beat.oldest_running_s > config.image_timeout_s:
-                    digest = (beat.oldest_running_digest or b"").hex()[:16]
-                    self._note(f"worker {worker.worker_id} is stuck on image sha256:{digest}; replacing it")
-                    return
-                if worker.draining and not beat.waiting_images and not beat.running_images:
-                    return
-        except (asyncio.TimeoutError, TimeoutError):
-            self._note(f"worker {worker.worker_id} does not answer; replacing it")
-        except RayActorError as error:
-            self._note(f"worker {worker.worker_id} died: {reason_of(error)}")
-        except asyncio.CancelledError:
-            pass
-        except Exception as error:
-            self._note(f"worker {worker.worker_id}: {reason_of(error)}")
-        finally:
-            self._remove(worker)
+    def _came(self, worker: Worker) -> None:
+        worker.live = True
+        self._failed_starts = 0
+        self._publish()
 
-    async def _beat(self, worker: _Worker, timeout_s: float) -> Heartbeat:
-        beat: Heartbeat = await asyncio.wait_for(worker.handle.heartbeat.remote(), timeout_s)
-        if beat.fingerprint != self._fingerprint:
-            raise RuntimeError(
-                "its core or Pillow is of another version, so its results would differ; install the same "
-                "packages on every node"
-            )
-        worker.beat = beat
-        return beat
-
-    async def _warm(self, worker: _Worker) -> None:
-        size_bytes = await asyncio.to_thread(warm_bytes, self._config.warm_bytes, worker.node_id)
-        if size_bytes > 0:
-            await asyncio.wait_for(worker.handle.warm.remote(size_bytes), self._config.start_timeout_s)
-
-    def _remove(self, worker: _Worker) -> None:
+    def _went(self, worker: Worker) -> None:
         self._workers.pop(worker.worker_id, None)
         if worker.live and not worker.draining:
             self._replaced += 1
+        elif worker.placed and not worker.live:
+            # Were it to die again and again at its start, it would keep its node busy with nothing else.
+            self._failed_starts += 1
+            pause_s = min(_START_PAUSE_S * 2**self._failed_starts, _LONGEST_START_PAUSE_S)
+            self._start_after = time.monotonic() + pause_s
         worker.live = False
-        try:
-            ray.kill(worker.handle)
-        except Exception:
-            logger.debug("worker %s was dead already", worker.worker_id)
         self._publish()
         self._wake.set()
 
@@ -275,9 +266,15 @@ class PoolController:
             for worker in self._workers.values()
             if worker.live
         )
-        poisoned = tuple((key, until - now) for key, until in self._poisoned.items())
         return Membership(
-            self._version, records, self._fingerprint, poisoned, self._closing, self._wanted, self._last_error
+            version=self._version,
+            workers=records,
+            fingerprint=self._fingerprint,
+            poisoned=tuple((key, until - now) for key, until in self._poisoned.items()),
+            closed=self._closing,
+            wanted=self._wanted,
+            last_error=self._no_room or self._last_error,
+            hopeless_s=0.0 if self._hopeless_since is None else now - self._hopeless_since,
         )
 
     async def _check_now(self, worker_id: str) -> None:
@@ -285,7 +282,7 @@ class PoolController:
         if worker is None or not worker.live:
             return
         try:
-            await self._beat(worker, self._config.heartbeat_timeout_s)
+            await self._keeper.beat(worker, self._config.heartbeat_timeout_s)
         except Exception:
             if worker.watch is not None:
                 worker.watch.cancel()
@@ -299,7 +296,7 @@ class PoolController:
         self._wake.set()
         await asyncio.to_thread(write_note, self._scale_note, json.dumps(num_workers))
 
-    def _drain_worker(self, worker: _Worker) -> None:
+    def _drain_worker(self, worker: Worker) -> None:
         worker.draining = True
         self._publish()
 
@@ -334,7 +331,7 @@ class PoolController:
             "workers": workers,
             "replaced_workers": self._replaced,
             "quarantined_images": len(self._poisoned),
-            "last_error": self._last_error,
+            "last_error": self._no_room or self._last_error,
         }
 
 

@@ -14,11 +14,9 @@ import ray
 from ray.exceptions import RayError
 
 from ..cluster import (
-    CONTROLLER_CPUS,
     find_controller,
     join_ray,
     kill_pool,
-    live_nodes,
     pool_names,
     reason_of,
     start_ray,
@@ -31,7 +29,7 @@ from ..errors import InvalidArgument, PoolClosed, PoolNotFound, PreprocessError,
 from ..results.image import ProcessedImage
 from ..router.requests import ImageOutcome
 from ..router.router import Router
-from .controller import create_controller
+from .opening import open_controller
 
 __all__ = ["PreprocessPool"]
 
@@ -82,25 +80,7 @@ class PreprocessPool:
             raise
 
     def _open(self, name: str, config: PoolConfig, *, detached: bool) -> None:
-        try:
-            controller = create_controller(config, name, detached=detached)
-        except ValueError:
-            raise InvalidArgument(
-                f"a pool {name!r} runs already; connect to it, or choose another name"
-            ) from None
-        try:
-            ray.get(controller.describe.remote(), timeout=config.start_timeout_s)
-        except RayError as error:
-            crowded = sum(node.free_cpus for node in live_nodes()) < CONTROLLER_CPUS
-            kill_pool(name, controller)
-            raise WorkerLost(
-                f"the controller of pool {name!r} did not start ({reason_of(error)}); "
-                + (
-                    "no CPU is free: give the pool that holds them less with threads_per_worker"
-                    if crowded
-                    else "is this package installed on every node?"
-                )
-            ) from None
+        controller = open_controller(name, config, detached=detached)
         self._attach(name, config, controller)
         try:
             self._wait(config)

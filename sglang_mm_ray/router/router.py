@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import threading
@@ -37,6 +38,8 @@ _TICK_S = 0.5
 _DISCONNECTING_S = 0.05
 _TICKS_PER_NODE_CHECK = 4
 _MEMBERSHIP_TIMEOUT_S = 30.0
+# A pool that has no room is not waited for any longer than it takes another one to end.
+_HOPELESS_FOR_S = 10.0
 
 
 class Router:
@@ -52,6 +55,7 @@ class Router:
         self._last_error = ""
         self._version = 0
         self._wanted_workers: int | None = None
+        self._hopeless_since: float | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="mm-router", daemon=True)
         self._ready = threading.Event()
@@ -117,6 +121,8 @@ class Router:
             self._version = membership.version
             self._last_error = membership.last_error
             self._wanted_workers = membership.wanted
+            hopeless_s = membership.hopeless_s
+            self._hopeless_since = self._loop.time() - hopeless_s if hopeless_s > 0 else None
             self._dispatcher.apply(membership)
             self._members_changed.set()
             self._members_changed = asyncio.Event()
@@ -160,20 +166,23 @@ class Router:
         metrics.gauge("router_cache_bytes", self._cache.size_bytes)
 
     def wait_for_workers(self, timeout_s: float) -> int:
-        """Blocks until all workers that the pool wants are live, or for `timeout_s`; how many there are."""
+        """Blocks until so many workers are live as are wanted, or waiting is in vain; how many there are."""
         future = asyncio.run_coroutine_threadsafe(self._wait_for_workers(timeout_s), self._loop)
         return future.result()
 
     async def _wait_for_workers(self, timeout_s: float) -> int:
         until = self._loop.time() + timeout_s
         while True:
-            live = len(self._dispatcher.scheduler.worker_ids)
+            live, now = len(self._dispatcher.scheduler.worker_ids), self._loop.time()
             if self._wanted_workers and live >= self._wanted_workers:
                 return live
-            try:
-                await asyncio.wait_for(self._members_changed.wait(), max(0.0, until - self._loop.time()))
-            except asyncio.TimeoutError:
+            ends = until
+            if self._hopeless_since is not None:
+                ends = min(until, self._hopeless_since + _HOPELESS_FOR_S)
+            if now >= ends:
                 return live
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._members_changed.wait(), ends - now)
 
     @property
     def last_error(self) -> str:

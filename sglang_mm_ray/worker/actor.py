@@ -160,19 +160,21 @@ def create_worker(
     threads: int,
     num_cpus: float,
     *,
-    name: str | None = None,
-    namespace: str | None = None,
+    name: str,
+    namespace: str,
     lease_s: float | None = None,
 ) -> Any:
-    """Starts a worker on a node and returns its handle at once; a detached one if it has a name.
+    """Starts a worker on a node and returns its handle at once; a detached one if it has a lease.
 
     Ray never restarts it: who dies is replaced by the controller, under another identity, so that nobody
     mistakes the new one's empty queue for the old one's.
     """
     strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    # By its name others can tell which pool holds the CPUs.
     options: dict[str, Any] = {"num_cpus": num_cpus, "scheduling_strategy": strategy}
-    if name is not None:
-        options |= {"name": name, "namespace": namespace, "lifetime": "detached"}
+    options |= {"name": name, "namespace": namespace}
+    if lease_s is not None:
+        options["lifetime"] = "detached"
     actor = actor_class(
         PreprocessWorker,
         max_restarts=0,

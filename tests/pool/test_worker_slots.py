@@ -8,7 +8,7 @@ import pytest
 
 from sglang_mm_ray.config import PoolConfig
 from sglang_mm_ray.messages import Node
-from sglang_mm_ray.pool.slots import missing_slots, worker_counts
+from sglang_mm_ray.pool.slots import Settling, may_have_room, missing_slots, worker_counts
 
 
 def node(name: str, cpus: float, free: float | None = None, *, gpu: bool = False, **labels: str) -> Node:
@@ -18,7 +18,8 @@ def node(name: str, cpus: float, free: float | None = None, *, gpu: bool = False
 def slots(
     nodes: list[Node], present: dict[str, int] | None = None, **fields: Any
 ) -> list[tuple[str, int, float]]:
-    found = missing_slots(nodes, PoolConfig(**fields), present or {})
+    usable = {node.node_id for node in nodes}
+    found = missing_slots(nodes, PoolConfig(**fields), present or {}, usable)
     return [(slot.node_id, slot.threads, slot.num_cpus) for slot in found]
 
 
@@ -64,3 +65,45 @@ def test_what_is_there_is_not_started_again() -> None:
     nodes = [node("a", 4, 0.0), node("b", 4)]
     assert slots(nodes, {"a": 1}) == [("b", 4, 4.0)]
     assert slots(nodes, {"a": 1, "b": 1}) == []
+
+
+def test_a_node_that_is_not_usable_now_gets_none_now() -> None:
+    nodes = [node("a", 4), node("b", 4)]
+    assert [slot.node_id for slot in missing_slots(nodes, PoolConfig(), {}, {"b"})] == ["b"]
+
+
+def test_nodes_that_others_hold_are_passed_over_while_one_has_or_will_have_room() -> None:
+    held, free = node("a", 8, 0.0), node("b", 2)
+    assert worker_counts([held, free], PoolConfig(num_workers=1)) == {"a": 0, "b": 1}
+    # Tasks end, so their CPUs count as room to come.
+    tasks = Node("a", 8, 0.0, False, {}, other_cpus=8.0)
+    assert worker_counts([tasks, free], PoolConfig(num_workers=1)) == {"a": 1, "b": 0}
+    # A worker that is there stays, although it leaves no room beside it.
+    assert worker_counts([held, free], PoolConfig(num_workers=1), {"a": 1}) == {"a": 1, "b": 0}
+    # More than there is room for are wanted all the same.
+    assert sum(worker_counts([held, node("b", 2, 0.0)], PoolConfig(num_workers=3)).values()) == 3
+
+
+def test_waiting_is_in_vain_where_actors_hold_what_a_worker_needs() -> None:
+    tasks = Node("a", 4, 0.0, False, {}, other_cpus=4.0)
+    assert may_have_room([tasks], PoolConfig()) and may_have_room([node("a", 4, 0.96)], PoolConfig())
+    assert not may_have_room([node("a", 4, 0.0)], PoolConfig())
+    assert not may_have_room([node("a", 4)], PoolConfig(threads_per_worker=5))
+    assert not may_have_room([node("a", 4, gpu=True)], PoolConfig()) and not may_have_room([], PoolConfig())
+
+
+def test_a_count_that_actors_do_not_explain_is_used_only_once_it_has_lasted() -> None:
+    settling = Settling()
+    told, late = node("a", 4), Node("b", 4, 1.0, False, {}, other_cpus=3.0)
+
+    def settled(nodes: list[Node], now_s: float) -> list[str]:
+        return [found.node_id for found in settling.settled(nodes, now_s)]
+
+    assert settled([told, late], 10.0) == ["a"]
+    assert settled([told, late], 10.4) == ["a"]
+    # The node has told of all that it was given back: no need to wait any more.
+    assert settled([told, node("b", 4)], 10.5) == ["a", "b"]
+    assert settled([told, late], 11.0) == ["a"]
+    # Tasks that come and go must not keep a worker away for ever.
+    others = Node("b", 4, 2.0, False, {}, other_cpus=2.0)
+    assert settled([told, others], 12.6) == ["a", "b"]
