@@ -165,7 +165,10 @@ def main() -> int:
     runtime_context.get_context().set_server_args(server_args)
     pool = smr.PreprocessPool.start("bench-sglang", model="inkling")
     try:
+        import ray
+
         os.environ["SGLANG_MM_RAY_POOL"] = "bench-sglang"
+        os.environ["SGLANG_MM_RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
         processors = build_processors(server_args)
         sizes = [int(size) for size in options.images.split(",")]
         rows = measure(processors, sizes, options.side, options.repeats)

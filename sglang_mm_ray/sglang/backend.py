@@ -11,26 +11,34 @@ import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from .. import _core
 from ..config import PoolConfig
-from ..errors import DeadlineExceeded, InvalidArgument, PoolNotFound, PreprocessError, with_context
+from ..errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    PoolNotFound,
+    with_context,
+)
 from ..messages import BatchRequest, Failure
-from ..results.gathering import gather
 from ..sources.source import classify
 from ..worker.engine import Engine
+from .layout import AS_STORED, Layouts
 from .settings import Settings
+from .sidecar.client import Answer, Sidecar
+from .sidecar.messages import Down, Preprocess, Up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..pool.pool import PreprocessPool
-    from ..results.image import ProcessedImage
+__all__ = ["Backend", "Dtype", "Feature", "local_images", "open_backend"]
 
-__all__ = ["Backend", "Feature", "local_images", "open_backend"]
+logger = logging.getLogger("sglang_mm_ray.sglang")
 
-logger = logging.getLogger(__name__)
+Dtype: TypeAlias = Literal["bf16", "float32"]
+
+_CONNECT_TIMEOUT_S = 60.0
 
 _local_images = 0
 
@@ -73,12 +81,11 @@ class Feature:
     """Patches: temporal, rows, columns."""
     num_tokens: int
     tensors: Mapping[str, NDArray[Any]]
-    """By name, in stored order; read-only where they look into the object store."""
+    """By name, as the model reads them; may be read-only. Empty where they travel by reference."""
     dtypes: Mapping[str, str]
-    ref: Any = None
-    """The Ray reference of the tensors, if they are stored as the model reads them."""
-    path: tuple[int, ...] = ()
-    """Where they lie in what it refers to, if other images lie there too."""
+    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    tickets: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """How each tensor is fetched, where they travel by reference."""
 
 
 class Backend(Protocol):
@@ -100,56 +107,155 @@ class Backend(Protocol):
 
 
 class PoolBackend:
-    """Sends sources to a pool as they came: this process neither downloads nor decodes."""
+    """Sends sources to a pool as they came: this process neither downloads nor decodes, nor is it Ray's."""
 
-    def __init__(self, pool: PreprocessPool, timeout_s: float) -> None:
-        self._pool = pool
-        self._timeout_s = timeout_s
-        self._readers = ThreadPoolExecutor(4, thread_name_prefix="mm-ray-read")
+    def __init__(
+        self, wanted: PoolConfig, settings: Settings, dtype: Dtype, layouts: Layouts, readers: int = 0
+    ) -> None:
+        self._wanted = wanted
+        self._settings = settings
+        self._dtype = dtype
+        self._layouts = layouts
+        self._readers = readers
+        self._local: LocalBackend | None = None
+        self._config: PoolConfig | None = None
+        self._misfit: InvalidArgument | None = None
+        self._sidecar = Sidecar(settings.pool, settings.address, self._changed)
 
     @property
     def config(self) -> PoolConfig:
-        """That of the pool."""
-        return self._pool.config
+        """That of the pool; of the model while there was none yet."""
+        return self._config or self._wanted
+
+    def connect(self) -> None:
+        """Blocks until the pool is there, or the work may be done here.
+
+        Raises:
+            PoolNotFound: no pool is reachable and `on_unreachable` is `error`.
+            InvalidArgument: the pool runs another model or other parameters.
+        """
+        settings = self._settings
+        state = self._sidecar.wait_for_state(_CONNECT_TIMEOUT_S)
+        if isinstance(state, Up):
+            if self._misfit is not None or self._config is None:
+                self._sidecar.close()
+                raise self._misfit or InvalidArgument("the pool does not say what it runs")
+            return
+        if isinstance(state.error, InvalidArgument) or settings.on_unreachable != "local":
+            self._sidecar.close()
+            if isinstance(state.error, InvalidArgument):
+                raise state.error
+            raise PoolNotFound(
+                f"no preprocessing pool {settings.pool!r} at {settings.address!r} ({state.error}); start "
+                f"one with `sglang-mm-ray start --name {settings.pool}`, or set "
+                "SGLANG_MM_RAY_ON_UNREACHABLE=local"
+            )
+
+    def _changed(self, state: Up | Down) -> None:
+        name = self._settings.pool
+        if isinstance(state, Down):
+            then = (
+                "this process preprocesses images itself"
+                if self._settings.on_unreachable == "local"
+                else "requests with images get 503"
+            )
+            logger.warning("pool %r is not reached, until it is %s: %s", name, then, state.error)
+            return
+        config = PoolConfig.from_json(state.config_json)
+        self._misfit = _misfit(self._settings, config, self._wanted)
+        if self._misfit is not None:
+            logger.error("%s", self._misfit)
+            return
+        self._config = config
+        logger.warning(
+            "pool %r preprocesses this server's images: model %s, transport %s, %d workers, features by %s",
+            name,
+            config.model,
+            config.transport,
+            state.workers,
+            "reference" if self._readers else "value",
+        )
+        difference = _dtype_difference(config, self._dtype)
+        if difference:
+            logger.warning("%s", difference)
 
     async def preprocess(self, sources: Sequence[object]) -> list[Feature]:
         """See `Backend`."""
-        images = await self._pool.preprocess_async(list(sources), timeout_s=self._timeout_s)
-        # Reading may bring the bytes from another node.
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, lambda: [_feature(image) for image in images])
+        try:
+            return self._features(await asyncio.wrap_future(self._ask(sources)))
+        except PoolNotFound:
+            local = await asyncio.get_running_loop().run_in_executor(None, self._stand_in)
+            if local is None:
+                raise
+        return await local.preprocess(sources)
 
     def preprocess_blocking(self, sources: Sequence[object]) -> list[Feature]:
         """See `Backend`."""
-        images = self._pool.preprocess(list(sources), timeout_s=self._timeout_s)
-        return [_feature(image) for image in images]
+        try:
+            return self._features(self._ask(sources).result())
+        except PoolNotFound:
+            local = self._stand_in()
+            if local is None:
+                raise
+        return local.preprocess_blocking(sources)
 
+    def _ask(self, sources: Sequence[object]) -> Any:
+        if self._misfit is not None:
+            raise PoolNotFound(str(self._misfit))
+        work = Preprocess(
+            list(sources),
+            self._dtype,
+            self._layouts,
+            self._readers,
+            self._settings.lease_s,
+            self._settings.address,
+        )
+        return self._sidecar.ask(work, self._settings.timeout_s)
 
-def _feature(image: ProcessedImage) -> Feature:
-    facts = image.facts
-    late = image.dtype == "uint8" and bool(facts.finished)
-    described = image.finished() if late else facts.tensors
-    stored_object, place = image.stored.at
-    arrays = [gather([image])] if late else [image.array(name) for name, _, _ in described]
-    return Feature(
-        digest=facts.digest,
-        content_hash=facts.content_hash,
-        grid=facts.grid,
-        num_tokens=facts.num_tokens,
-        tensors={name: array for (name, _, _), array in zip(described, arrays, strict=True)},
-        dtypes={name: dtype for name, dtype, _ in described},
-        # Pixels are normalised here, so what is stored is not what the model reads.
-        ref=None if late else stored_object.ref,
-        path=() if place is None else (place,),
-    )
+    def _stand_in(self) -> LocalBackend | None:
+        if self._settings.on_unreachable != "local":
+            return None
+        if self._local is None:
+            config = self._wanted.replace(transport=self._dtype)
+            self._local = LocalBackend(config, self._settings.timeout_s, self._layouts)
+        return self._local
+
+    def _features(self, answer: Answer) -> list[Feature]:
+        values, arrays = answer
+        remaining = iter(arrays)
+        features = []
+        for value in values:
+            tensors, shapes, tickets = {}, {}, {}
+            for at, (name, _, shape) in enumerate(value.tensors):
+                shapes[name] = shape
+                if value.tickets:
+                    tickets[name] = value.tickets[at]
+                    continue
+                array, layout = next(remaining), self._layouts.get(name, AS_STORED)
+                tensors[name] = array if layout.is_flat else layout.apply(array)
+            dtypes = {name: dtype for name, dtype, _ in value.tensors}
+            features.append(
+                Feature(
+                    value.digest,
+                    value.content_hash,
+                    value.grid,
+                    value.num_tokens,
+                    tensors,
+                    dtypes,
+                    shapes,
+                    tickets,
+                )
+            )
+        return features
 
 
 class LocalBackend:
     """The same core, sources and limits inside this process; slower for all, but right."""
 
-    def __init__(self, config: PoolConfig, timeout_s: float) -> None:
+    def __init__(self, config: PoolConfig, timeout_s: float, layouts: Layouts) -> None:
         self._config = config
         self._timeout_s = timeout_s
+        self._layouts = layouts
         threads = int(_core.build_info()["threads"])
         self._engine = Engine(config, threads)
         self._callers = ThreadPoolExecutor(32, thread_name_prefix="mm-ray-local")
@@ -186,10 +292,11 @@ class LocalBackend:
         for index, (outcome, value) in enumerate(zip(reply.outcomes, values, strict=True)):
             if isinstance(outcome, Failure):
                 raise with_context(outcome.error, index=index)
-            names = [name for name, _, _ in outcome.tensors]
             arrays = value if isinstance(value, tuple) else (value,)
-            tensors = dict(zip(names, arrays, strict=True))
-            dtypes = {name: dtype for name, dtype, _ in outcome.tensors}
+            tensors = {
+                name: self._layouts.get(name, AS_STORED).apply(array)
+                for (name, _, _), array in zip(outcome.tensors, arrays, strict=True)
+            }
             features.append(
                 Feature(
                     outcome.digest,
@@ -197,7 +304,8 @@ class LocalBackend:
                     outcome.grid,
                     outcome.num_tokens,
                     tensors,
-                    dtypes,
+                    {name: dtype for name, dtype, _ in outcome.tensors},
+                    {name: tensor.shape for name, tensor in tensors.items()},
                 )
             )
         _count_local(len(features))
@@ -210,58 +318,68 @@ def _forget(work: asyncio.Future[Any]) -> None:
         work.exception()
 
 
-_backends: dict[tuple[int, Settings, str], Backend] = {}
+_backends: dict[tuple[Any, ...], PoolBackend] = {}
 _lock = threading.Lock()
 
 
-def open_backend(model: str, parameters: Mapping[str, Any], settings: Settings | None = None) -> Backend:
+def open_backend(
+    model: str,
+    parameters: Mapping[str, Any],
+    settings: Settings | None = None,
+    *,
+    dtype: Dtype = "bf16",
+    layouts: Layouts | None = None,
+    readers: int = 0,
+) -> Backend:
     """The process's backend for a model, connected at the first call and shared by later ones.
 
     Args:
         model: family in the registry.
         parameters: what the model's configuration says; the pool's own must agree.
         settings: by default those of the environment.
+        dtype: in which the model computes: what this process, or a pool of pixels, makes.
+        layouts: what the model makes of the stored tensors.
+        readers: scheduler processes that fetch each feature by reference; 0 asks for values.
 
     Raises:
         PoolNotFound: no pool is reachable and `on_unreachable` is `error`.
         InvalidArgument: the pool runs another model or other parameters.
     """
     settings = settings or Settings.from_environment()
-    wanted = PoolConfig(model=model, parameters=dict(parameters), transport=settings.transport)
-    key = (os.getpid(), settings, wanted.processor().parameters_json + model)
+    dtype = settings.transport or dtype
+    layouts = dict(layouts or {})
+    wanted = PoolConfig(model=model, parameters=dict(parameters), transport=dtype)
+    fixed = (
+        wanted.processor().parameters_json,
+        model,
+        dtype,
+        readers,
+        tuple(sorted(layouts.items(), key=lambda item: item[0])),
+    )
+    key = (os.getpid(), settings, *fixed)
     with _lock:
         backend = _backends.get(key)
         if backend is None:
-            backend = _backends[key] = _open(wanted, settings)
+            backend = PoolBackend(wanted, settings, dtype, layouts, readers)
+            backend.connect()
+            _backends[key] = backend
         return backend
 
 
-def _open(wanted: PoolConfig, settings: Settings) -> Backend:
-    try:
-        pool = _connect(settings)
-    except (PreprocessError, ConnectionError, OSError) as error:
-        if settings.on_unreachable == "local":
-            logger.warning(
-                "no preprocessing pool %r at %r (%s): this process preprocesses images itself",
-                settings.pool,
-                settings.address,
-                type(error).__name__,
-            )
-            return LocalBackend(wanted, settings.timeout_s)
-        raise PoolNotFound(
-            f"no preprocessing pool {settings.pool!r} at {settings.address!r} ({error}); start one with "
-            f"`sglang-mm-ray start --name {settings.pool}`, or set SGLANG_MM_RAY_ON_UNREACHABLE=local"
-        ) from error
-    found, expected = pool.config.processor(), wanted.processor()
-    if (found.name, found.parameters_json) != (expected.name, expected.parameters_json):
-        raise InvalidArgument(
-            f"pool {settings.pool!r} runs {found.name} with {found.parameters_json}, but the model needs "
-            f"{expected.name} with {expected.parameters_json}; start a pool with those parameters"
-        )
-    return PoolBackend(pool, settings.timeout_s)
+def _misfit(settings: Settings, config: PoolConfig, wanted: PoolConfig) -> InvalidArgument | None:
+    found, expected = config.processor(), wanted.processor()
+    if (found.name, found.parameters_json) == (expected.name, expected.parameters_json):
+        return None
+    return InvalidArgument(
+        f"pool {settings.pool!r} runs {found.name} with {found.parameters_json}, but the model needs "
+        f"{expected.name} with {expected.parameters_json}; start a pool with those parameters"
+    )
 
 
-def _connect(settings: Settings) -> PreprocessPool:
-    from ..pool.pool import PreprocessPool
-
-    return PreprocessPool.connect(settings.pool, address=settings.address)
+def _dtype_difference(config: PoolConfig, dtype: Dtype) -> str:
+    if config.transport == "uint8" or dtype == "bf16" or config.transport == dtype:
+        return ""
+    return (
+        f"the pool sends bfloat16, but the model computes in {dtype}: features differ from SGLang's own by "
+        "their rounding; start the pool with --transport float32 or uint8 for the same values"
+    )

@@ -14,10 +14,12 @@ import numpy as np
 
 from ..errors import InvalidArgument
 from .backend import Backend, Feature, open_backend
+from .layout import Layout
 
 __all__ = ["BatchFeature", "InklingPoolImageProcessor"]
 
 _TEMPORAL_COPIES = 2
+_FRAMES = Layout(axis=1, copies=_TEMPORAL_COPIES, is_new=True)
 
 
 class BatchFeature(UserDict[str, Any]):
@@ -108,9 +110,9 @@ def batch_feature(features: Sequence[Feature], return_tensors: str = "pt") -> An
 
 
 def _with_temporal(patches: np.ndarray[Any, Any], return_tensors: str) -> Any:
+    frames = _FRAMES.apply(patches)
     if return_tensors == "pt":
-        from .tensors import as_tensor, for_consumer
+        from .tensors import as_tensor
 
-        return for_consumer(as_tensor(patches, "bfloat16"), "inkling", _TEMPORAL_COPIES)
-    count, *rest = patches.shape
-    return np.broadcast_to(patches[:, None], (count, _TEMPORAL_COPIES, *rest))
+        return as_tensor(frames, "bfloat16")
+    return frames

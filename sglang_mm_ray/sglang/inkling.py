@@ -12,13 +12,14 @@ from typing import Any
 from sglang.srt.multimodal.processors.inkling import InklingMultimodalProcessor
 
 from .backend import Feature, open_backend
-from .features import FeatureSender
+from .features import as_sglang_answers, feature_tensor, reader_count
+from .layout import Layout
 from .settings import Settings
 from .sources import as_source
 
 __all__ = ["InklingPoolProcessor"]
 
-_TEMPORAL_COPIES = 2
+_FRAMES = {"patches": Layout(axis=1, copies=2, is_new=True)}
 
 
 class _PerImage:
@@ -44,11 +45,8 @@ class _PerImage:
 class _ReadyImages:
     """An image processor for SGLang's `assemble` whose images are preprocessed already."""
 
-    def __init__(self, sender: FeatureSender) -> None:
-        self._sender = sender
-
     def preprocess(self, images: list[Feature], return_tensors: str = "pt", **kwargs: Any) -> dict[str, Any]:
-        tensors = [self._sender.tensor(image, "patches", "inkling", _TEMPORAL_COPIES) for image in images]
+        tensors = [feature_tensor(image, "patches") for image in images]
         return {
             "vision_patches_bthwc": _PerImage(tensors),
             "num_patches": [int(tensor.shape[0]) for tensor in tensors],
@@ -67,9 +65,9 @@ class InklingPoolProcessor(InklingMultimodalProcessor):  # type: ignore[misc]
         settings = Settings.from_environment()
         vision = getattr(hf_config, "vision_config", None)
         parameters = {"patch_size": int(getattr(vision, "patch_size", None) or 40)}
-        self._backend = open_backend("inkling", parameters, settings)
-        self._sender = FeatureSender(settings, server_args)
-        self.inkling_processor.image_processor = _ReadyImages(self._sender)
+        readers = reader_count(server_args, settings)
+        self._backend = open_backend("inkling", parameters, settings, layouts=_FRAMES, readers=readers)
+        self.inkling_processor.image_processor = _ReadyImages()
 
     async def process_mm_data_async(
         self,
@@ -89,7 +87,7 @@ class InklingPoolProcessor(InklingMultimodalProcessor):  # type: ignore[misc]
         features: list[Feature] = []
         if image_data:
             sources = [as_source(item) for item in image_data]
-            features = await self._sender.guard(self._backend.preprocess(sources))
+            features = await as_sglang_answers(self._backend.preprocess(sources))
         rest = super().process_mm_data_async(features, audio_data, input_text, request_obj, *args, **kwargs)
         if not audio_data:
             return await rest

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from .._core import qwen_vl
 from ..errors import InvalidArgument
 from ..results.gathering import gather
-from .tensors import as_tensor, for_consumer
+from .layout import Layout
+from .tensors import as_tensor
 
 if TYPE_CHECKING:
     from ..results.image import ProcessedImage
@@ -79,10 +80,11 @@ def qwen_vl_processor_output(
     positions, delta = qwen_vl.mrope_image_only_py(len(ids), spans, merge_size)
     name, dtype, _ = images[0].finished()[0]
     stored = images[0].array(name) if len(images) == 1 and images[0].dtype == dtype else gather(images)
+    layout = Layout(axis=2, copies=temporal_copies, is_flat=True)
     output: dict[str, Any] = {
         "format": "processor_output",
         "modality": "IMAGE",
-        "pixel_values": for_consumer(as_tensor(stored, dtype), "qwen_vl", temporal_copies),
+        "pixel_values": as_tensor(layout.apply(stored), dtype),
         "image_grid_thw": torch.tensor([image.grid_thw for image in images], dtype=torch.long),
         "offsets": [tuple(span) for span in offsets],
         "input_ids": list(ids),

@@ -7,8 +7,8 @@ cases.
 
 from __future__ import annotations
 
-import asyncio
 import json
+import logging
 from hashlib import sha256
 from typing import Any
 
@@ -17,11 +17,14 @@ from sglang.srt.multimodal.processors.qwen_vl import QwenVLImagePreprocessArtifa
 
 from ..errors import InvalidArgument
 from .backend import Feature, open_backend
-from .features import FeatureSender
+from .features import as_sglang_answers, feature_tensor, model_dtype, reader_count
+from .layout import Layout
 from .settings import Settings
 from .sources import as_source
 
 __all__ = ["QwenVLPoolProcessor", "checkpoint_parameters"]
+
+logger = logging.getLogger("sglang_mm_ray.sglang")
 
 
 def checkpoint_parameters(image_processor: Any) -> dict[str, Any]:
@@ -35,7 +38,7 @@ def checkpoint_parameters(image_processor: Any) -> dict[str, Any]:
 
 
 class QwenVLPoolProcessor(QwenVLImageProcessor):  # type: ignore[misc]
-    """`QwenVLImageProcessor` over a pool. The features have the pool's dtype: the model casts them."""
+    """`QwenVLImageProcessor` over a pool. Features have the pool's dtype; the model casts them."""
 
     models = QwenVLImageProcessor.models
 
@@ -43,10 +46,16 @@ class QwenVLPoolProcessor(QwenVLImageProcessor):  # type: ignore[misc]
         super().__init__(hf_config, server_args, _processor, *args, **kwargs)
         settings = Settings.from_environment()
         parameters = checkpoint_parameters(_processor.image_processor)
-        self._backend = open_backend("qwen_vl", {**parameters, **self.image_config}, settings)
-        self._fingerprint = self._backend.config.fingerprint()
-        self._temporal_copies = int(parameters.get("temporal_patch_size", 2))
-        self._sender = FeatureSender(settings, server_args)
+        # The copies of a frame lie inside each row, so making them moves every byte: not in this process.
+        copies = int(parameters.get("temporal_patch_size", 2))
+        self._backend = open_backend(
+            "qwen_vl",
+            {**parameters, **self.image_config},
+            settings,
+            dtype=model_dtype(hf_config, server_args),
+            layouts={"pixel_values": Layout(axis=2, copies=copies, is_flat=True)},
+            readers=reader_count(server_args, settings),
+        )
 
     async def process_mm_data_async(
         self, image_data: Any, input_text: Any, request_obj: Any, *args: Any, **kwargs: Any
@@ -60,31 +69,40 @@ class QwenVLPoolProcessor(QwenVLImageProcessor):  # type: ignore[misc]
         others = request_obj.video_data or request_obj.audio_data
         if not image_data or others or any(self._is_preprocessed_input(item) for item in image_data):
             return await super().process_mm_data_async(image_data, input_text, request_obj, *args, **kwargs)
-        sources = [as_source(item) for item in image_data]
-        features = await self._sender.guard(self._backend.preprocess(sources))
-        _check_content_hashes(features, getattr(request_obj, "mm_content_hashes", None))
-        # The temporal copies lie inside the rows, so making them moves every byte: not on the loop.
-        loop = asyncio.get_running_loop()
-        artifacts = await loop.run_in_executor(
-            self.io_executor, lambda: [self._artifact(feature) for feature in features]
-        )
-        composed = self.compose_image_artifacts(input_text, artifacts)
-        if composed is None:
+        wanted = self._placeholders(input_text)
+        if wanted > len(image_data):
             raise InvalidArgument(
-                f"the prompt's placeholders do not match its {len(image_data)} images; write one for each"
+                f"the prompt has {wanted} image placeholders for {len(image_data)} images; write one for "
+                "each, not repeated for each of its tokens"
             )
-        return composed
+        if wanted < len(image_data):
+            # SGLang goes on without those that have no place.
+            logger.warning(
+                "%d images for %d placeholders: the last ones are left out", len(image_data), wanted
+            )
+        if wanted == 0:
+            return await super().process_mm_data_async([], input_text, request_obj, *args, **kwargs)
+        sources = [as_source(item) for item in image_data[:wanted]]
+        features = await as_sglang_answers(self._backend.preprocess(sources))
+        _check_content_hashes(features, getattr(request_obj, "mm_content_hashes", None))
+        return self.compose_image_artifacts(input_text, [self._artifact(feature) for feature in features])
+
+    def _placeholders(self, prompt: Any) -> int:
+        if isinstance(prompt, str):
+            return len(self.mm_tokens.image_token_regex.findall(prompt))
+        return sum(int(token) == self.mm_tokens.image_token_id for token in prompt)
 
     def _artifact(self, feature: Feature) -> Any:
         import torch
 
         digest = feature.digest.hex()
-        key = "sha256:" + sha256(f"sglang-mm-ray:{self._fingerprint}:{digest}".encode()).hexdigest()
+        fingerprint = self._backend.config.fingerprint()
+        key = "sha256:" + sha256(f"sglang-mm-ray:{fingerprint}:{digest}".encode()).hexdigest()
         return QwenVLImagePreprocessArtifact(
             content_digest=f"sha256:{digest}",
             artifact_key=key,
             feature_hash=resolve_multimodal_item_hash(existing_hash=0, namespace=key),
-            feature=self._sender.tensor(feature, "pixel_values", "qwen_vl", self._temporal_copies),
+            feature=feature_tensor(feature, "pixel_values"),
             model_specific_data={"image_grid_thw": torch.tensor([feature.grid], dtype=torch.long)},
         )
 

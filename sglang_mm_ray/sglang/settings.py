@@ -28,8 +28,8 @@ class Settings:
     """Ray address of its cluster."""
     on_unreachable: OnUnreachable = "error"
     """`error`, or `local`: the same core inside this process, with a warning and a metric."""
-    transport: Transport = "bf16"
-    """Dtype of the features where this process makes them itself; a pool has its own."""
+    transport: Transport | Literal[""] = ""
+    """Dtype of features made in this process, by default the model's; a pool has its own."""
     timeout_s: float = 60.0
     """Longest time for the images of one request."""
     features: Features = "value"
@@ -42,13 +42,12 @@ class Settings:
     def __post_init__(self) -> None:
         for name, allowed in (
             ("on_unreachable", ("error", "local")),
-            ("transport", ("bf16", "float32")),
+            ("transport", ("", "bf16", "float32")),
             ("features", ("value", "reference")),
         ):
             if getattr(self, name) not in allowed:
-                raise InvalidArgument(
-                    f"{_PREFIX}{name.upper()} is {getattr(self, name)!r}; choose {' or '.join(allowed)}"
-                )
+                choice = " or ".join(filter(None, allowed))
+                raise InvalidArgument(f"{_PREFIX}{name.upper()} is {getattr(self, name)!r}; choose {choice}")
         for name in ("timeout_s", "lease_s"):
             if not getattr(self, name) > 0:
                 raise InvalidArgument(f"{_PREFIX}{name.upper()} must be positive")

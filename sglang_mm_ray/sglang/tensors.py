@@ -1,11 +1,11 @@
-"""Arrays of the object store as torch tensors: no copy, no warning, temporal copies expanded, never stored.
+"""Arrays as torch tensors: no copy, no warning.
 
-The tensors share the store's memory, which every process of the node reads: they are for reading only.
+The tensors may share memory that others read: they are for reading only.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-__all__ = ["Layout", "as_tensor", "for_consumer", "shared_view"]
-
-Layout: TypeAlias = Literal["stored", "inkling", "qwen_vl"]
+__all__ = ["as_tensor", "shared_view"]
 
 
 class _Memory:
@@ -50,17 +48,3 @@ def as_tensor(array: NDArray[Any], dtype: str) -> torch.Tensor:
         return torch.from_numpy(view)
     # int16 rather than uint16, which torch knows only since 2.3.
     return torch.from_numpy(view.view(np.int16)).view(torch.bfloat16)
-
-
-def for_consumer(tensor: torch.Tensor, layout: Layout, copies: int) -> torch.Tensor:
-    """A stored tensor as a model reads it, with its temporal copies.
-
-    `inkling`: `[n, height, width, channels]` as `[n, copies, height, width, channels]`, of the same memory.
-    `qwen_vl`: `[n, channels, 1, patch, patch]` as `[n, channels * copies * patch * patch]`; the copies lie
-    inside each row, so this one is a copy. `stored`: as it is.
-    """
-    if layout == "inkling":
-        return tensor.unsqueeze(1).expand(-1, copies, -1, -1, -1)
-    if layout == "qwen_vl" and tensor.ndim == 5:
-        return tensor.expand(-1, -1, copies, -1, -1).reshape(tensor.shape[0], -1)
-    return tensor

@@ -6,6 +6,7 @@ import asyncio
 import io
 import logging
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from PIL import Image
 
 from sglang_mm_ray.errors import DeadlineExceeded, DecodeError, PoolNotFound
 from sglang_mm_ray.sglang import backend
-from sglang_mm_ray.sglang.backend import LocalBackend, open_backend
+from sglang_mm_ray.sglang.backend import open_backend
 from sglang_mm_ray.sglang.settings import Settings
 
 NOBODY = Settings(pool="nobody-started-this", address="127.0.0.1:1", on_unreachable="local", timeout_s=60)
@@ -27,18 +28,17 @@ def _photo(seed: int, side_px: int = 64) -> bytes:
 
 
 @pytest.fixture
-def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(settings: Settings) -> None:
-        raise PoolNotFound(f"no pool {settings.pool!r}")
-
-    monkeypatch.setattr(backend, "_connect", connect)
+def unreachable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(backend, "_backends", {})
+    yield
+    for opened in backend._backends.values():
+        opened._sidecar.close()
 
 
 @pytest.mark.usefixtures("unreachable")
 def test_an_unreachable_pool_is_an_error_that_names_the_way_out() -> None:
     with pytest.raises(PoolNotFound, match="SGLANG_MM_RAY_ON_UNREACHABLE=local"):
-        open_backend("inkling", {}, Settings(pool="nobody-started-this"))
+        open_backend("inkling", {}, Settings(pool="nobody-started-this", address="127.0.0.1:1"))
 
 
 @pytest.mark.usefixtures("unreachable")
@@ -56,7 +56,7 @@ def test_local_is_said_aloud_counted_and_right(caplog: pytest.LogCaptureFixture)
     for data, feature in zip(files, features, strict=True):
         expected = reference.inkling(data)[2]
         assert feature.tensors["patches"].tobytes() == np.asarray(expected, np.uint16).tobytes()
-        assert feature.ref is None
+        assert feature.tickets == {}
 
 
 @pytest.mark.usefixtures("unreachable")
@@ -74,8 +74,9 @@ def _many(seed: int, count: int) -> list[bytes]:
 @pytest.mark.usefixtures("unreachable")
 def test_cancelling_drops_what_has_not_started() -> None:
     local = open_backend("inkling", {}, NOBODY)
-    assert isinstance(local, LocalBackend)
-    engine = local._engine
+    stand_in = local._stand_in()
+    assert stand_in is not None
+    engine = stand_in._engine
 
     async def scenario() -> None:
         work = asyncio.create_task(local.preprocess(_many(100, 40)))
@@ -96,6 +97,8 @@ def test_cancelling_drops_what_has_not_started() -> None:
 
 @pytest.mark.usefixtures("unreachable")
 def test_a_deadline_ends_the_call_and_the_work() -> None:
-    hasty = open_backend("inkling", {}, Settings(pool="x", on_unreachable="local", timeout_s=0.05))
+    hasty = open_backend(
+        "inkling", {}, Settings(pool="x", address="127.0.0.1:1", on_unreachable="local", timeout_s=0.05)
+    )
     with pytest.raises(DeadlineExceeded):
         asyncio.run(hasty.preprocess(_many(300, 40)))

@@ -45,10 +45,15 @@ def ours(
     from sglang_mm_ray.sglang.inkling import InklingPoolProcessor
 
     if request.param == "pool":
+        import ray
+
         request.getfixturevalue("pool")
         monkeypatch_module.setenv("SGLANG_MM_RAY_POOL", "sglang-test")
+        address = ray.get_runtime_context().gcs_address
+        monkeypatch_module.setenv("SGLANG_MM_RAY_ADDRESS", address)
     else:
         monkeypatch_module.setenv("SGLANG_MM_RAY_POOL", "nobody-started-this")
+        monkeypatch_module.setenv("SGLANG_MM_RAY_ADDRESS", "127.0.0.1:1")
         monkeypatch_module.setenv("SGLANG_MM_RAY_ON_UNREACHABLE", "local")
     processor = InklingPoolProcessor(inkling_config, server_args, None, "default", skip_mm_pool=True)
     yield processor

@@ -1,4 +1,4 @@
-"""Read-only arrays become tensors of the same memory, bit for bit, without a warning."""
+"""Read-only arrays become tensors of the same memory, bit for bit, without a warning; layouts are numpy's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra: sglang)")
 
-from sglang_mm_ray.sglang.tensors import as_tensor, for_consumer, shared_view  # noqa: E402
+from sglang_mm_ray.sglang.layout import AS_STORED, Layout  # noqa: E402
+from sglang_mm_ray.sglang.tensors import as_tensor, shared_view  # noqa: E402
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
@@ -43,22 +44,36 @@ def test_the_tensor_keeps_the_memory_alive() -> None:
     assert others[0][0] == 0
 
 
-def test_temporal_copies_are_expanded_and_not_stored() -> None:
-    patches = as_tensor(np.arange(2 * 3 * 3 * 3, dtype=np.float32).reshape(2, 3, 3, 3), "float32")
-    expanded = for_consumer(patches, "inkling", 2)
-    assert expanded.shape == (2, 2, 3, 3, 3)
-    assert torch.equal(expanded[:, 0], patches)
-    assert torch.equal(expanded[:, 1], patches)
-    assert expanded.untyped_storage().nbytes() == patches.untyped_storage().nbytes()
-
-
 def test_a_writable_array_is_returned_as_it_is() -> None:
     array = np.zeros(4, np.uint8)
     assert shared_view(array) is array
 
 
-def test_qwen_rows_hold_each_channels_copies_side_by_side() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_new_axis_is_expanded_and_not_stored(dtype: str) -> None:
+    stored = np.arange(2 * 3 * 3 * 3, dtype=np.float32 if dtype == "float32" else np.uint16).reshape(
+        2, 3, 3, 3
+    )
+    patches = as_tensor(stored, dtype)
+    layout = Layout(axis=1, copies=2, is_new=True)
+    expanded = as_tensor(layout.apply(stored), dtype)
+    assert expanded.shape == (2, 2, 3, 3, 3) == layout.shape(stored.shape)
+    assert torch.equal(expanded, patches.unsqueeze(1).expand(-1, 2, -1, -1, -1))
+    assert expanded.untyped_storage().data_ptr() == patches.untyped_storage().data_ptr()
+
+
+def test_flat_rows_hold_each_channels_copies_side_by_side() -> None:
     stored = np.arange(2 * 3 * 1 * 2 * 2, dtype=np.float32).reshape(2, 3, 1, 2, 2)
-    rows = for_consumer(as_tensor(stored, "float32"), "qwen_vl", 2)
-    assert rows.numpy().tolist() == np.repeat(stored, 2, axis=2).reshape(2, -1).tolist()
-    assert for_consumer(rows, "qwen_vl", 2) is rows, "what is expanded already stays"
+    layout = Layout(axis=2, copies=2, is_flat=True)
+    rows = layout.apply(stored)
+    assert layout.shape(stored.shape) == (2, 24)
+    assert rows.tolist() == np.repeat(stored, 2, axis=2).reshape(2, -1).tolist()
+    assert layout.apply(rows) is rows, "what has its copies already stays"
+    out = np.zeros((2, 24), np.float32)
+    layout.write(stored, out)
+    assert out.tolist() == rows.tolist()
+
+
+def test_as_stored_changes_nothing() -> None:
+    stored = np.zeros((2, 3), np.float32)
+    assert AS_STORED.apply(stored) is stored

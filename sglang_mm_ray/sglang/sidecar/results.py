@@ -1,0 +1,128 @@
+"""Images of a pool as what SGLang's process is to have: arrays in shared memory, or tickets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ... import _core
+from ...results.image import ProcessedImage
+from ..desk import Desk, Ticket
+from ..layout import AS_STORED, Layout, Layouts
+from .messages import Preprocess, Value
+from .wire import SharedArrays
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["copies", "is_unfinished", "share", "values_by_reference"]
+
+# How a dtype tag is held: bfloat16 as its bits.
+_NUMPY = {"bfloat16": "uint16", "float32": "float32", "uint8": "uint8", "int64": "int64"}
+
+_Tensors = tuple[tuple[str, str, tuple[int, ...]], ...]
+
+
+def is_unfinished(image: ProcessedImage) -> bool:
+    """Whether it is stored as pixels that are still to be normalised, which may be done in any dtype."""
+    return image.dtype == "uint8" and bool(image.facts.finished)
+
+
+def share(
+    images: Sequence[ProcessedImage], processor: _core.Processor, dtype: str, layouts: Layouts
+) -> tuple[list[Value], SharedArrays]:
+    """The images' tensors in shared memory, where a layout is flat in it, and what they are.
+
+    Raises:
+        ResultLost: one cannot be read any more.
+        OSError: there is no memory.
+    """
+    values, arrays, their_layouts = [], [], []
+    for image in images:
+        tensors, stored = _read(image, processor, dtype)
+        values.append(_value(image, tensors, layouts))
+        arrays += stored
+        their_layouts += [layouts.get(name, AS_STORED) for name, _, _ in tensors]
+    return values, copies(arrays, their_layouts)
+
+
+def copies(arrays: Sequence[NDArray[Any]], layouts: Sequence[Layout]) -> SharedArrays:
+    """Copies of stored arrays in shared memory. A layout that moves nothing is its reader's.
+
+    Raises:
+        OSError: there is no memory.
+    """
+    shapes = [
+        layout.shape(array.shape) if layout.is_flat else array.shape
+        for array, layout in zip(arrays, layouts, strict=True)
+    ]
+    memory = SharedArrays([(array.dtype.name, shape) for array, shape in zip(arrays, shapes, strict=True)])
+    try:
+        for array, layout, out in zip(arrays, layouts, memory.arrays, strict=True):
+            if array.shape == out.shape:
+                np.copyto(out, array)
+            else:
+                layout.write(array, out)
+    except BaseException:
+        memory.close()
+        raise
+    return memory
+
+
+def values_by_reference(
+    images: Sequence[ProcessedImage], work: Preprocess, desk: Desk, timeout_s: float
+) -> list[Value]:
+    """What the images are, with tickets that the desk honours.
+
+    Raises:
+        ResultLost: there is no desk.
+    """
+    references, places = [], []
+    for image in images:
+        stored_object, place = image.stored.at
+        several = len(image.facts.tensors) > 1
+        for at in range(len(image.facts.tensors)):
+            references.append(stored_object.ref)
+            places.append((*(() if place is None else (place,)), *((at,) if several else ())))
+    name, ids = desk.hold(references, work.readers, work.lease_s, timeout_s)
+    remaining = iter(zip(ids, places, strict=True))
+    values = []
+    for image in images:
+        value = _value(image, image.facts.tensors, work.layouts)
+        tickets = []
+        for tensor, dtype, shape in value.tensors:
+            feature_id, path = next(remaining)
+            layout = work.layouts.get(tensor, AS_STORED)
+            tickets.append(Ticket(name, feature_id, path, dtype, shape, layout, work.address))
+        values.append(
+            Value(
+                value.digest, value.content_hash, value.grid, value.num_tokens, value.tensors, tuple(tickets)
+            )
+        )
+    return values
+
+
+def _value(image: ProcessedImage, tensors: _Tensors, layouts: Layouts) -> Value:
+    as_read = tuple((name, tag, layouts.get(name, AS_STORED).shape(shape)) for name, tag, shape in tensors)
+    return Value(image.facts.digest, image.content_hash, image.grid_thw, image.num_tokens, as_read)
+
+
+def _read(
+    image: ProcessedImage, processor: _core.Processor, dtype: str
+) -> tuple[_Tensors, list[NDArray[Any]]]:
+    if not is_unfinished(image):
+        return image.facts.tensors, list(image.tensors().values())
+    finished = processor.finished(image.width, image.height, dtype)
+    tensors = tuple((name, tag, tuple(shape)) for name, (tag, shape) in finished.items())
+    sizes = [
+        np.dtype(_NUMPY[tag]).itemsize * int(np.prod(shape, dtype=np.int64)) for _, tag, shape in tensors
+    ]
+    out = np.empty(sum(sizes), np.uint8)
+    processor.finish(image.array(), dtype, out)
+    ends = np.cumsum(sizes)
+    return tensors, [
+        out[end - size : end].view(_NUMPY[tag]).reshape(shape)
+        for (_, tag, shape), size, end in zip(tensors, sizes, ends, strict=True)
+    ]
