@@ -44,6 +44,8 @@ _IDLE_S = 30.0
 _RESOLVED_S = 10.0
 _RESOLVED_NAMES = 4096
 _HEADERS_MAX = 128
+# As http.client takes them; aiohttp's own limit is shorter than the addresses that some stores redirect to.
+_HEADER_MAX_BYTES = 64 << 10
 _REPEATS = 3
 # An image is compressed already; who compresses it again all the same is understood.
 _HEADERS = {
@@ -287,6 +289,8 @@ class Fetcher:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             max_headers=_HEADERS_MAX,
+            max_line_size=_HEADER_MAX_BYTES,
+            max_field_size=_HEADER_MAX_BYTES,
             headers=_HEADERS,
             # The fetch as a whole has a deadline of its own.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._policy.connect_timeout_s),

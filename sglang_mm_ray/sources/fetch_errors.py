@@ -82,6 +82,8 @@ def translated(error: Exception, policy: SourcePolicy) -> Exception:
         return FetchError("the server's certificate is not valid for its name")
     if isinstance(error, aiohttp.ClientPayloadError):
         return FetchError("the answer broke off before its end", retriable=True)
+    if isinstance(error, aiohttp.ClientResponseError):
+        return FetchError("the answer is no valid HTTP, or its headers are too long")
     if isinstance(error, (OSError, aiohttp.ClientError)):
         return FetchError(f"the connection failed ({type(error).__name__})", retriable=_lost(error))
     return InternalError(f"fetching failed ({type(error).__name__})")

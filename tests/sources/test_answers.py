@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import requests
-from misbehaving_server import BODY, MisbehavingServer, answer, answering, busy_at_first
+from misbehaving_server import BODY, MisbehavingServer, answer, answering, busy_at_first, redirect_to
 from PIL import Image
 
 from sglang_mm_ray.errors import FetchError, LimitExceeded
@@ -212,6 +212,26 @@ class TestStatus:
             make().fetch(server.url(f"status/{status}"))
         assert caught.value.status == status and caught.value.retriable
         assert len(server.requests) == 1
+
+
+class TestHeaders:
+    def test_long_ones_are_read(self, server: MisbehavingServer, make: Any) -> None:
+        # As requests and curl read them.
+        fetcher = make()
+        for headers in (["X-Policy: " + "a" * 60_000], [f"X-{number}: 1" for number in range(90)]):
+            url = answering(server, answer(BODY, *headers))
+            assert fetcher.fetch(url) == BODY == requests.get(url, timeout=60).content
+        assert fetcher.fetch(redirect_to(server, "/ok?signature=" + "a" * 20_000)) == BODY
+
+    @pytest.mark.parametrize(
+        "headers", [["X-A: " + "a" * 70_000], [f"X-{number}: 1" for number in range(2000)], ["X\0: 1"]]
+    )
+    def test_what_is_no_http_is_said_so(
+        self, server: MisbehavingServer, make: Any, headers: list[str]
+    ) -> None:
+        with pytest.raises(FetchError, match="no valid HTTP") as caught:
+            make().fetch(answering(server, answer(BODY, *headers)))
+        assert not caught.value.retriable
 
 
 @pytest.fixture
