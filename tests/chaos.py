@@ -41,6 +41,7 @@ class Chaos:
         self.seconds = seconds
         self.until = 0.0
         self.told: Counter[str] = Counter()
+        self.took_s: list[float] = []
         # Some too large for a call, which go by the object store.
         sizes = [(600, 450) if n % 40 == 0 else (40 + n % 60, 30 + n % 40) for n in range(IMAGES)]
         self.files = [png(photo(n, *size)) for n, size in enumerate(sizes)]
@@ -144,6 +145,7 @@ class Chaos:
         while time.monotonic() < self.until:
             sources, becomes = self.sources()
             timeout_s = self.chance.choice([None, None, 120.0, 0.2])
+            began = time.monotonic()
             call = asyncio.ensure_future(
                 self.pool.preprocess_async(sources, timeout_s=timeout_s, on_error="return")
             )
@@ -160,6 +162,7 @@ class Chaos:
                 await asyncio.sleep(0.2)
                 continue
             self.told["requests"] += 1
+            self.took_s.append(time.monotonic() - began)
             for source, expected, outcome in zip(sources, becomes, outcomes, strict=True):
                 await asyncio.to_thread(self.check, source, expected, outcome)
 
@@ -226,6 +229,12 @@ class Chaos:
             for key in ("under_way_images", "queued_images", "running_images", "store_promised_bytes")
         )
 
+    def percentiles(self) -> str:
+        """How long requests took that were answered, faults included."""
+        shares = (50, 90, 95, 99, 100)
+        found = np.percentile(self.took_s, shares)
+        return "requests, s: " + ", ".join(f"p{n} {s:.2f}" for n, s in zip(shares, found, strict=True))
+
     def run(self) -> Counter[str]:
         """The whole of it; what happened how often."""
         # From here: where others build, starting the nodes alone may take as long.
@@ -262,8 +271,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    for what, times in sorted(Chaos(arguments.seed, arguments.minutes * 60).run().items()):
+    chaos = Chaos(arguments.seed, arguments.minutes * 60)
+    for what, times in sorted(chaos.run().items()):
         print(f"{times:8d} {what}")
+    print(chaos.percentiles())
 
 
 if __name__ == "__main__":

@@ -226,7 +226,7 @@ class PoolController:
             namespace=NAMESPACE,
             lease_s=self._config.lease_s if self._detached else None,
         )
-        self._keep(Worker(worker_id, handle, slot.node_id, slot.threads))
+        self._keep(Worker(worker_id, handle, slot.node_id, slot.threads, slot.num_cpus))
 
     def _keep(self, worker: Worker) -> None:
         self._workers[worker.worker_id] = worker

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
-from ..cluster import reason_of, warm_bytes
+from ..cluster import live_nodes, reason_of, warm_bytes
 from ..config import PoolConfig
 from ..messages import Heartbeat
 from ..reservations import placed_on
@@ -20,9 +20,12 @@ __all__ = ["Keeper", "Worker"]
 
 logger = logging.getLogger("sglang_mm_ray.controller")
 
-# A node takes a worker within some hundredths of a second, or its CPUs were not free after all.
-_PLACED_WITHIN_S = 3.0
+# A node tells that it has taken a worker once it has a process for it, which takes seconds where it is busy.
+# What cannot be is seen at once; where tasks may hold the CPUs it is asked again, each time after longer.
+_PATIENCE_S = 5.0
+_LOOK_EVERY_S = 0.5
 _PLACED_POLL_S = 0.03
+_ROUNDING_CPUS = 1e-4
 
 
 @dataclass(eq=False)
@@ -33,6 +36,7 @@ class Worker:
     handle: Any
     node_id: str
     threads: int
+    num_cpus: float = 0.0
     adopted: bool = False
     """Whether an earlier life of the controller started it."""
     placed: bool = False
@@ -57,6 +61,9 @@ class Keeper:
         self._note = note
         self._on_live = on_live
         self._on_gone = on_gone
+        self._taken_back = 0
+        self._warm_nodes: set[str] = set()
+        self._background: set[asyncio.Future[None]] = set()
 
     def keep(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
         """Begins; `worker.watch` ends with the worker, and ends the worker where it is cancelled."""
@@ -86,12 +93,19 @@ class Keeper:
 
     async def _wait_until_placed(self, worker: Worker) -> None:
         loop = asyncio.get_running_loop()
-        until = loop.time() + _PLACED_WITHIN_S
+        asked_at = looked_at = loop.time()
+        patience_s = min(_PATIENCE_S * 2**self._taken_back, self._config.start_timeout_s)
         while await asyncio.to_thread(placed_on, worker.handle) is None:
-            if loop.time() > until:
+            now = loop.time()
+            vain = now - asked_at > patience_s
+            if now - looked_at > _LOOK_EVERY_S:
+                looked_at = now
+                vain |= not await asyncio.to_thread(_may_take, worker)
+            if vain:
                 # It would wait for as long as the CPUs are held, and take them from whoever lets go last.
+                self._taken_back += 1
                 raise RuntimeError(
-                    f"node {worker.node_id[:8]} did not take it within {_PLACED_WITHIN_S:g} s; its CPUs were "
+                    f"node {worker.node_id[:8]} did not take it within {now - asked_at:.1f} s; its CPUs were "
                     "not free after all, so another is asked for by what is free now"
                 )
             await asyncio.sleep(_PLACED_POLL_S)
@@ -101,12 +115,22 @@ class Keeper:
         config = self._config
         timeout_s = config.heartbeat_timeout_s if worker.adopted else config.start_timeout_s
         beat = await self.beat(worker, timeout_s)
+        self._taken_back = 0
         worker.threads = beat.threads
         if worker.adopted:
             return
-        size_bytes = await asyncio.to_thread(warm_bytes, config.warm_bytes, worker.node_id)
+        if worker.node_id in self._warm_nodes:
+            # Its store has been touched, and somebody may be waiting: the rest it does beside its work.
+            self._background.add(task := asyncio.ensure_future(self._warm(worker)))
+            task.add_done_callback(self._background.discard)
+        else:
+            await self._warm(worker)
+            self._warm_nodes.add(worker.node_id)
+
+    async def _warm(self, worker: Worker) -> None:
+        size_bytes = await asyncio.to_thread(warm_bytes, self._config.warm_bytes, worker.node_id)
         if size_bytes > 0:
-            await asyncio.wait_for(worker.handle.warm.remote(size_bytes), config.start_timeout_s)
+            await asyncio.wait_for(worker.handle.warm.remote(size_bytes), self._config.start_timeout_s)
 
     async def _watch(self, worker: Worker) -> None:
         config = self._config
@@ -134,3 +158,9 @@ class Keeper:
             )
         worker.beat = beat
         return beat
+
+
+def _may_take(worker: Worker) -> bool:
+    """Whether its node can have the CPUs for it, now or once tasks end."""
+    rooms = {node.node_id: node.free_cpus + node.other_cpus for node in live_nodes()}
+    return rooms.get(worker.node_id, 0.0) >= worker.num_cpus - _ROUNDING_CPUS

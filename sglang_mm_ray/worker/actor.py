@@ -127,7 +127,8 @@ class PreprocessWorker:
     def warm(self, size_bytes: int) -> float:
         """Touches memory of the store, and for as much as the cache will hold; returns seconds.
 
-        The first touch of a page costs ten times a copy. No request comes before this is done.
+        The first touch of a page costs ten times a copy. The first worker of a node is given no request
+        before this is done; one that replaces it is.
         """
         started = time.monotonic()
         heap = threading.Thread(

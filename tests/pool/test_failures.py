@@ -72,6 +72,29 @@ def test_results_outlive_the_workers_that_made_them(pool: smr.PreprocessPool) ->
     check(files, images)
 
 
+def test_what_the_death_of_its_worker_costs_a_request(
+    local_ray: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prints it: 5 s at most where the machine is idle, the start of another worker included."""
+    costs_s = []
+    with smr.PreprocessPool(num_workers=1, threads_per_worker=1, metrics=False, router_cache_bytes=0) as one:
+        for turn in range(3):
+            files = [png(photo(100 * turn + seed, 400, 300)) for seed in range(9500, 9508)]
+            # Frozen, so that the request is under way when it dies, however fast it is.
+            (pid,) = pids(one)
+            os.kill(pid, signal.SIGSTOP)
+            request = one._live().submit(files, None, True)
+            until(lambda: one.status()["router"]["running_images"] > 0)
+            killed = time.monotonic()
+            kill(pid)
+            check(files, request.result(timeout=120))
+            costs_s.append(time.monotonic() - killed)
+            assert pids(one) != [pid]
+            until(lambda: len(pids(one)) == 1)
+    with capsys.disabled():
+        print("\nrecovery from a killed worker, s:", *(f"{cost:.1f}" for cost in costs_s))
+
+
 def test_killing_workers_at_random_loses_nothing(pool: smr.PreprocessPool) -> None:
     until(lambda: all_live(pool))
     stop = threading.Event()
