@@ -84,8 +84,9 @@ def translated(error: Exception, policy: SourcePolicy) -> Exception:
         return FetchError("the answer broke off before its end", retriable=True)
     if isinstance(error, aiohttp.ClientResponseError):
         return FetchError("the answer is no valid HTTP, or its headers are too long")
-    if isinstance(error, (OSError, aiohttp.ClientError)):
-        return FetchError(f"the connection failed ({type(error).__name__})", retriable=_lost(error))
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, (OSError, aiohttp.ClientError)):
+        return FetchError(f"the connection failed ({type(cause).__name__})", retriable=_lost(cause))
     return InternalError(f"fetching failed ({type(error).__name__})")
 
 

@@ -12,6 +12,8 @@ import gzip
 import io
 import itertools
 import socket
+import struct
+import threading
 import time
 import zlib
 from collections.abc import Iterable
@@ -303,6 +305,28 @@ class TestConnectionLost:
         with pytest.raises(FetchError) as caught:
             make().fetch(server.url(path))
         assert caught.value.retriable and caught.value.status is None
+
+    @pytest.mark.parametrize("scheme", ["http", "https"])
+    @pytest.mark.parametrize("reads", [True, False])
+    @pytest.mark.parametrize("resets", [True, False])
+    def test_before_anything_came(self, make: Any, scheme: str, reads: bool, resets: bool) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = listener.accept()
+                if reads:
+                    connection.recv(65536)
+                if resets:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        port = listener.getsockname()[1]
+        with pytest.raises(FetchError, match="the connection failed") as caught:
+            make(allowed_ports=(port,), max_redirects=0).fetch(f"{scheme}://127.0.0.1:{port}/")
+        assert caught.value.retriable
+        listener.close()
 
     def test_no_connection_in_time(self, server: MisbehavingServer, make: Any) -> None:
         # A listener whose queue is full answers to no SYN.
