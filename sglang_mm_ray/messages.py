@@ -60,6 +60,8 @@ class ImageFacts:
     """`computed`, `worker_cache`, or `joined` where it was computed for another request at the same time."""
     finished: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
     """For pixels of the `uint8` transport: the tensors that they become, as `tensors` lists them."""
+    source_size: tuple[int, int] | None = None
+    """Width and height of the source in pixels: what late normalising cuts by."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,21 +4,39 @@ use rayon::prelude::*;
 
 use crate::common::threads;
 use crate::error::{CoreError, Result};
-use crate::processor::ImageProcessor;
+use crate::processor::Processor;
+use crate::recipe::Plan;
 use crate::tensor::{TensorSpec, Transport};
 
-/// Resized RGB pixels of one image.
+/// An image that was resized already.
 #[derive(Debug, Clone, Copy)]
-pub struct Pixels<'a> {
-    /// `height * width * 3` bytes, HWC.
-    pub values: &'a [u8],
-    /// Width in pixels.
-    pub width: usize,
-    /// Height in pixels.
-    pub height: usize,
+pub struct Resized<'a> {
+    /// The kept pixels of its views, one after the other: the `uint8` transport.
+    pub pixels: &'a [u8],
+    /// What it becomes.
+    pub plan: &'a Plan,
 }
 
-/// [`ImageProcessor::finish`] of each image at its offset in `out`, side by side on the pool.
+/// [`Processor::finish`] of one image, whose tensors lie one after the other in `out`.
+///
+/// # Errors
+/// As [`Processor::finish`].
+pub fn finish(processor: &Processor, image: Resized<'_>, transport: Transport, out: &mut [u8]) -> Result<()> {
+    let (mut rest, mut places) = (out, Vec::new());
+    for spec in image.plan.normalised(transport)? {
+        let (place, behind) = rest.split_at_mut_checked(spec.size_bytes()).ok_or_else(|| {
+            CoreError::argument(format!("the output does not hold {} of {:?}", spec.name, spec.shape))
+        })?;
+        places.push(place);
+        rest = behind;
+    }
+    if !rest.is_empty() {
+        return Err(CoreError::argument(format!("the output is {} bytes too long", rest.len())));
+    }
+    processor.finish(image.plan, image.pixels, transport, places)
+}
+
+/// [`finish`] of each image at its offset in `out`, side by side on the pool.
 ///
 /// Without offsets the images lie one after the other and fill `out`. Bytes between images keep their values.
 ///
@@ -26,14 +44,13 @@ pub struct Pixels<'a> {
 /// [`CoreError::InvalidArgument`] if two images overlap, one does not fit, or `finish` refuses it; the first
 /// two leave `out` untouched.
 pub fn finish_batch(
-    processor: &dyn ImageProcessor,
-    images: &[Pixels<'_>],
+    processor: &Processor,
+    images: &[Resized<'_>],
     transport: Transport,
     out: &mut [u8],
     offsets_bytes: Option<&[usize]>,
 ) -> Result<()> {
-    // The pixels are resized already, so their own size is the planned one; what they become is the family's.
-    let sizes = images.iter().map(|image| finished_bytes(processor, image.width, image.height, transport));
+    let sizes = images.iter().map(|image| finished_bytes(image.plan, transport));
     let sizes = sizes.collect::<Result<Vec<_>>>()?;
     let offsets = match offsets_bytes {
         Some(offsets) if offsets.len() == images.len() => offsets.to_vec(),
@@ -65,23 +82,16 @@ pub fn finish_batch(
         (rest, passed) = (after, offset + size);
     }
     threads::pool().install(|| {
-        places.into_par_iter().try_for_each(|(image, place)| {
-            processor.finish(image.values, image.width, image.height, transport, place)
-        })
+        places.into_par_iter().try_for_each(|(image, place)| finish(processor, image, transport, place))
     })
 }
 
-/// Bytes of what so many rows of pixels become: those of an image, or of a band.
+/// Bytes of what an image becomes.
 ///
 /// # Errors
-/// As [`ImageProcessor::finished`].
-pub fn finished_bytes(
-    processor: &dyn ImageProcessor,
-    width: usize,
-    rows: usize,
-    transport: Transport,
-) -> Result<usize> {
-    let tensors = processor.finished(width, rows, transport)?;
+/// As [`Plan::normalised`].
+pub fn finished_bytes(plan: &Plan, transport: Transport) -> Result<usize> {
+    let tensors = plan.normalised(transport)?;
     Ok(tensors.iter().map(TensorSpec::size_bytes).fold(0, usize::saturating_add))
 }
 

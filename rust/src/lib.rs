@@ -6,15 +6,15 @@
 
 pub mod common;
 pub mod error;
-pub mod family;
+pub mod families;
 pub mod finish;
-pub mod inkling;
 pub mod pipeline;
 pub mod processor;
-pub mod qwen_vl;
+pub mod recipe;
 pub mod registry;
-pub mod stages;
+pub mod stage_times;
 pub mod tensor;
+pub mod view_output;
 
 #[cfg(feature = "python")]
 mod python;

@@ -1,22 +1,22 @@
-//! The way of one image: limits, digest, decode, process. And of many, side by side.
+//! The way of one image: limits, digest, plan, tensors. And of many, side by side.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use crate::common::hash::{ContentDigest, content_digest};
 use crate::common::limits::{Limits, PILLOW_MAX_PIXELS};
 use crate::common::memory::Buffer;
 use crate::common::{decode, threads};
 use crate::error::{CoreError, Result};
-use crate::processor::{ImageProcessor, Plan, StageTimes, timed};
-use crate::stages::{BandClock, ByBands};
+use crate::processor::{Input, Processor};
+use crate::recipe::{Plan, Request, Source};
+use crate::stage_times::{StageTimes, timed};
 use crate::tensor::{Tensor, TensorSpec, Transport};
 
 // Below this the hash takes less time than handing it to another thread.
 const SMALLEST_HASH_BESIDE_BYTES: usize = 64 << 10;
-// float32 in RGB, twice (a temporal patch of 2), is the most that a pixel becomes.
+// As many as float32 in RGB, twice (a temporal patch of 2). What copies, overlaps or pads more has to have fewer pixels.
 const MOST_OUTPUT_BYTES_PER_PIXEL: u64 = 24;
 
 /// A preprocessed image.
@@ -24,6 +24,8 @@ const MOST_OUTPUT_BYTES_PER_PIXEL: u64 = 24;
 pub struct Processed {
     /// The named tensors.
     pub tensors: Vec<Tensor>,
+    /// What was known of the source.
+    pub source: Source,
     /// Width after resizing, in pixels.
     pub width: usize,
     /// Height after resizing, in pixels.
@@ -40,16 +42,32 @@ pub struct Processed {
     pub times: StageTimes,
 }
 
+/// How images are to be preprocessed.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// By which family and parameters.
+    pub processor: &'a Processor,
+    /// Facts of the request they belong to.
+    pub request: &'a Request,
+    /// What they become.
+    pub transport: Transport,
+    /// What one may cost.
+    pub limits: &'a Limits,
+}
+
 /// Refuses what a plan would make, before memory is taken for it.
 ///
 /// # Errors
 /// [`CoreError::LimitExceeded`].
-pub fn admit(plan: &Plan, limits: &Limits) -> Result<()> {
-    limits.check_pixels(plan.width as u64, plan.height as u64)?;
+pub fn admit(plan: &Plan, transport: Transport, limits: &Limits) -> Result<()> {
+    for view in &plan.views {
+        limits.check_pixels(view.width as u64, view.height as u64)?;
+    }
     limits
         .check_patches(plan.grid.iter().fold(1, |patches: u64, &len| patches.saturating_mul(len as u64)))?;
     // Padding is not counted in pixels: large patches make much of it from few.
-    let value = plan.tensors.iter().map(TensorSpec::size_bytes).fold(0, usize::saturating_add) as u64;
+    let specs = plan.specs(transport);
+    let value = specs.iter().map(TensorSpec::size_bytes).fold(0, usize::saturating_add) as u64;
     let limit = limits.max_pixels.max(PILLOW_MAX_PIXELS).saturating_mul(MOST_OUTPUT_BYTES_PER_PIXEL);
     if value > limit {
         return Err(CoreError::LimitExceeded { what: "size of the patches in bytes", value, limit });
@@ -57,111 +75,61 @@ pub fn admit(plan: &Plan, limits: &Limits) -> Result<()> {
     Ok(())
 }
 
-/// Preprocesses one encoded image; `digest` spares the hash where the caller has it.
-///
-/// # Errors
-/// Whatever is wrong with the file, its size or the model's view of it.
-pub fn preprocess(
-    processor: &dyn ImageProcessor,
-    data: &[u8],
-    digest: Option<ContentDigest>,
-    transport: Transport,
-    limits: &Limits,
-) -> Result<Processed> {
-    limits.check_input_bytes(data.len())?;
-    let mut hash_s = 0.0;
-    let mut hash = || timed(&mut hash_s, || digest.unwrap_or_else(|| content_digest(data)));
-    let make = || make(processor, data, transport, limits);
-    let (made, digest) = if digest.is_none() && data.len() >= SMALLEST_HASH_BESIDE_BYTES {
-        rayon::join(make, hash)
-    } else {
-        (make(), hash())
-    };
-    let (plan, tensors, decoder, times) = made?;
-    Ok(processed(plan, tensors, digest, decoder, StageTimes { hash_s, ..times }))
-}
-
-type Made = (Plan, Vec<Tensor>, &'static str, StageTimes);
-
-fn make(processor: &dyn ImageProcessor, data: &[u8], transport: Transport, limits: &Limits) -> Result<Made> {
-    let mut times = StageTimes::default();
-    let picture = timed(&mut times.decode_s, || decode::Picture::open(data, limits))?;
-    let decode::Header { width, height, .. } = picture.header;
-    let plan = processor.plan(width, height, transport)?;
-    admit(&plan, limits)?;
-    if let (Some(rows), [spec]) = (rows_of_bands(processor, &picture, &plan, transport), &plan.tensors[..]) {
-        let mut tensor = Tensor { spec: spec.clone(), data: Buffer::take(spec.size_bytes())? };
-        let out = tensor.data.bytes_mut();
-        let decoder = decode_by_bands(processor, &picture, rows, transport, &mut times, out)?;
-        return Ok((plan, vec![tensor], decoder, times));
+impl Job<'_> {
+    /// Preprocesses one encoded image; `digest` spares the hash where the caller has it.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the file, its size or the model's view of it.
+    pub fn preprocess(&self, data: &[u8], digest: Option<ContentDigest>) -> Result<Processed> {
+        self.limits.check_input_bytes(data.len())?;
+        let mut hash_s = 0.0;
+        let mut hash = || timed(&mut hash_s, || digest.unwrap_or_else(|| content_digest(data)));
+        let make = || {
+            let mut times = StageTimes::default();
+            let picture = timed(&mut times.decode_s, || decode::Picture::open(data, self.limits))?;
+            self.make(Input::Encoded(&picture), times)
+        };
+        let (made, digest) = if digest.is_none() && data.len() >= SMALLEST_HASH_BESIDE_BYTES {
+            rayon::join(make, hash)
+        } else {
+            (make(), hash())
+        };
+        let made = made?;
+        Ok(Processed { digest, times: StageTimes { hash_s, ..made.times }, ..made })
     }
-    let image = timed(&mut times.decode_s, || picture.decode())?;
-    let tensors = processor.process(image.pixels.bytes(), width, height, transport, &mut times)?;
-    Ok((plan, tensors, image.decoder, times))
-}
 
-/// Rows of a band, if `picture` can become its only tensor while it is decoded: by [`decode_by_bands`].
-pub fn rows_of_bands(
-    processor: &dyn ImageProcessor,
-    picture: &decode::Picture<'_>,
-    plan: &Plan,
-    transport: Transport,
-) -> Option<usize> {
-    let keeps_size = (plan.width, plan.height) == (picture.header.width, picture.header.height);
-    let one_tensor = plan.tensors.len() == 1 && transport != Transport::Uint8;
-    processor.band_rows().filter(|_| keeps_size && one_tensor && picture.comes_by_rows())
-}
+    /// Preprocesses pixels that are already RGB (`height * width * 3` bytes, HWC).
+    ///
+    /// # Errors
+    /// As [`Self::preprocess`].
+    pub fn preprocess_rgb(
+        &self,
+        pixels: &[u8],
+        width: usize,
+        height: usize,
+        digest: ContentDigest,
+    ) -> Result<Processed> {
+        let made = self.make(Input::Rgb { pixels, width, height }, StageTimes::default())?;
+        Ok(Processed { digest, ..made })
+    }
 
-/// Decodes `picture` into `out`, its tensor, by bands of `rows`. Returns the name of the decoder.
-///
-/// # Errors
-/// As [`preprocess`].
-pub fn decode_by_bands(
-    processor: &dyn ImageProcessor,
-    picture: &decode::Picture<'_>,
-    rows: usize,
-    transport: Transport,
-    times: &mut StageTimes,
-    out: &mut [u8],
-) -> Result<&'static str> {
-    let (clock, started) = (BandClock::default(), Instant::now());
-    let image = ByBands { processor, width: picture.header.width, rows, transport, clock: &clock };
-    let decoder = image.run(out, |bands, out| picture.decode_by_bands(&bands, out))?;
-    times.patchify_s += clock.seconds();
-    // Bands that another thread finished took none of this one's time.
-    times.decode_s += (started.elapsed().as_secs_f64() - clock.seconds_here()).max(0.0);
-    Ok(decoder)
-}
-
-/// Preprocesses pixels that are already RGB (`height * width * 3` bytes, HWC).
-///
-/// # Errors
-/// As [`preprocess`].
-pub fn preprocess_rgb(
-    processor: &dyn ImageProcessor,
-    rgb: &[u8],
-    width: usize,
-    height: usize,
-    digest: ContentDigest,
-    transport: Transport,
-    limits: &Limits,
-) -> Result<Processed> {
-    let plan = processor.plan(width, height, transport)?;
-    admit(&plan, limits)?;
-    let mut times = StageTimes::default();
-    let tensors = processor.process(rgb, width, height, transport, &mut times)?;
-    Ok(processed(plan, tensors, digest, "rgb", times))
-}
-
-fn processed(
-    plan: Plan,
-    tensors: Vec<Tensor>,
-    digest: ContentDigest,
-    decoder: &'static str,
-    times: StageTimes,
-) -> Processed {
-    let Plan { width, height, grid, num_tokens, .. } = plan;
-    Processed { tensors, width, height, grid, num_tokens, digest, decoder, times }
+    fn make(&self, input: Input<'_>, mut times: StageTimes) -> Result<Processed> {
+        let source = input.source();
+        let plan = self.processor.plan(source, self.request)?;
+        admit(&plan, self.transport, self.limits)?;
+        let specs = plan.specs(self.transport).into_iter();
+        let made = specs.map(|spec| Ok(Tensor { data: Buffer::take(spec.size_bytes())?, spec }));
+        let mut tensors = made.collect::<Result<Vec<_>>>()?;
+        let (of_pixels, extras) = tensors.split_at_mut(plan.pixel_tensors(self.transport).len());
+        for (tensor, extra) in extras.iter_mut().zip(&plan.extras) {
+            tensor.data.bytes_mut().copy_from_slice(extra.bytes());
+        }
+        let out = of_pixels.iter_mut().map(|tensor| tensor.data.bytes_mut()).collect();
+        let decoder = self.processor.run(input, &plan, self.transport, &mut times, out)?;
+        let ((width, height), Plan { grid, num_tokens, .. }) = (plan.size(), plan);
+        let digest = [0; 32];
+        Ok(Processed { tensors, source, width, height, grid, num_tokens, digest, decoder, times })
+    }
 }
 
 /// Preprocesses encoded images side by side; one bad image leaves the others alone. `digests` is empty, or
@@ -169,18 +137,12 @@ fn processed(
 ///
 /// # Errors
 /// One for each image; [`CoreError::InvalidArgument`] for all if the number of digests is wrong.
-pub fn preprocess_batch(
-    processor: &dyn ImageProcessor,
-    datas: &[&[u8]],
-    digests: &[ContentDigest],
-    transport: Transport,
-    limits: &Limits,
-) -> Vec<Result<Processed>> {
+pub fn preprocess_batch(job: Job<'_>, datas: &[&[u8]], digests: &[ContentDigest]) -> Vec<Result<Processed>> {
     if !digests.is_empty() && digests.len() != datas.len() {
         let error = CoreError::argument(format!("{} digests for {} images", digests.len(), datas.len()));
         return datas.iter().map(|_| Err(error.clone())).collect();
     }
-    side_by_side(datas, |at| preprocess(processor, datas[at], digests.get(at).copied(), transport, limits))
+    side_by_side(datas, |at| job.preprocess(datas[at], digests.get(at).copied()))
 }
 
 /// Runs `work` for each index of `datas` on the pool, longest data first, and returns the results in order.
@@ -221,7 +183,10 @@ pub fn side_by_side<T: Send + Sync>(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::registry::default_registry;
 
     #[test]
     fn results_come_in_order_and_a_panic_stays_with_its_image() {
@@ -283,14 +248,13 @@ mod tests {
 
     #[test]
     fn a_plan_that_is_mostly_padding_is_refused_by_its_bytes() {
-        let tensors = vec![TensorSpec {
-            name: "patches",
-            dtype: crate::tensor::DType::Bf16,
-            shape: vec![43_000, 4096, 4096, 3],
-        }];
-        let plan = Plan { width: 1, height: 170_000_000, grid: [1, 43_000, 1], num_tokens: 43_000, tensors };
+        let processor = default_registry().get("inkling").and_then(|family| {
+            family.configure(r#"{"patch_size":4096,"rescale_frac":null,"rescale_cap":null}"#)
+        });
+        let source = Source::opaque(1, 170_000_000);
+        let plan = processor.and_then(|processor| processor.plan(source, &Request::default()));
         assert!(matches!(
-            admit(&plan, &Limits::default()),
+            admit(&plan.expect("a plan"), Transport::Bf16, &Limits::default()),
             Err(CoreError::LimitExceeded { what: "size of the patches in bytes", .. })
         ));
     }

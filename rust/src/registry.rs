@@ -1,11 +1,53 @@
-//! Model families, by name. A family is one folder with an [`ImageProcessorSpec`] and one line in
-//! [`default_registry`].
+//! Model families, by name: those of [`crate::families::ALL`], and whatever else is registered.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
+use crate::common::limits::Limits;
 use crate::error::{CoreError, Result};
-pub use crate::family::ImageProcessorSpec;
+use crate::families;
+use crate::pipeline::{self, Job, Processed};
+use crate::processor::Processor;
+use crate::recipe::{FamilySpec, Request};
+use crate::tensor::Transport;
+
+/// A model family: builds processors from its parameters.
+pub trait ImageProcessorSpec: Send + Sync {
+    /// Name in the registry.
+    fn name(&self) -> &'static str;
+
+    /// Builds a processor from the family's parameters as a JSON object (`"{}"` for all defaults).
+    ///
+    /// # Errors
+    /// [`CoreError::InvalidArgument`] for an unknown or impossible parameter.
+    fn configure(&self, parameters_json: &str) -> Result<Arc<Processor>>;
+
+    /// Preprocesses encoded images side by side on [`crate::common::pool`], each with a result of its own.
+    ///
+    /// # Errors
+    /// The outer error is that of [`Self::configure`].
+    fn preprocess_batch(
+        &self,
+        datas: &[&[u8]],
+        parameters_json: &str,
+        transport: Transport,
+        limits: &Limits,
+    ) -> Result<Vec<Result<Processed>>> {
+        let (processor, request) = (self.configure(parameters_json)?, Request::default());
+        let job = Job { processor: &processor, request: &request, transport, limits };
+        Ok(pipeline::preprocess_batch(job, datas, &[]))
+    }
+}
+
+impl ImageProcessorSpec for FamilySpec {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn configure(&self, parameters_json: &str) -> Result<Arc<Processor>> {
+        Ok(Arc::new(Processor::new(self.name, self.declare(parameters_json)?)))
+    }
+}
 
 /// The families by name.
 #[derive(Default)]
@@ -49,8 +91,9 @@ impl ProcessorRegistry {
 pub fn default_registry() -> &'static ProcessorRegistry {
     static REGISTRY: LazyLock<ProcessorRegistry> = LazyLock::new(|| {
         let mut registry = ProcessorRegistry::new();
-        registry.register(Box::new(crate::inkling::InklingSpec));
-        registry.register(Box::new(crate::qwen_vl::QwenVlSpec));
+        for family in families::ALL {
+            registry.register(Box::new(*family));
+        }
         registry
     });
     &REGISTRY

@@ -10,8 +10,12 @@ pub enum DType {
     U8,
     /// bfloat16, as its 16 bits.
     Bf16,
+    /// IEEE half.
+    F16,
     /// IEEE single.
     F32,
+    /// Signed 32-bit integer.
+    I32,
     /// Signed 64-bit integer.
     I64,
 }
@@ -21,8 +25,8 @@ impl DType {
     pub fn size_bytes(self) -> usize {
         match self {
             Self::U8 => 1,
-            Self::Bf16 => 2,
-            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+            Self::F32 | Self::I32 => 4,
             Self::I64 => 8,
         }
     }
@@ -32,7 +36,9 @@ impl DType {
         match self {
             Self::U8 => "uint8",
             Self::Bf16 => "bfloat16",
+            Self::F16 => "float16",
             Self::F32 => "float32",
+            Self::I32 => "int32",
             Self::I64 => "int64",
         }
     }
@@ -41,11 +47,11 @@ impl DType {
 /// What the consumer wants to receive for the pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// Normalised patches, bfloat16.
+    /// Normalised values in 16 bits: bfloat16, but where a model has half precision.
     Bf16,
-    /// Normalised patches, float32.
+    /// Normalised values, float32.
     Float32,
-    /// Resized pixels, to be normalised and patchified later.
+    /// Resized pixels, to be normalised and cut later.
     Uint8,
 }
 
@@ -62,15 +68,6 @@ impl Transport {
             other => Err(CoreError::argument(format!(
                 "transport {other:?} is unknown; choose \"bf16\", \"uint8\" or \"float32\""
             ))),
-        }
-    }
-
-    /// Element type of the tensor that carries the pixels.
-    pub fn dtype(self) -> DType {
-        match self {
-            Self::Bf16 => DType::Bf16,
-            Self::Float32 => DType::F32,
-            Self::Uint8 => DType::U8,
         }
     }
 }

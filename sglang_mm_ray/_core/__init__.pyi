@@ -99,7 +99,7 @@ class Processed:
 
     @property
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The outputs by name; bfloat16 comes as its bits in uint16."""
+        """The outputs by name, those made of pixels first; bfloat16 comes as its bits in uint16."""
 
     @property
     def dtypes(self) -> dict[str, str]:
@@ -120,6 +120,10 @@ class Processed:
     @property
     def num_tokens(self) -> int:
         """Placeholder tokens in the prompt."""
+
+    @property
+    def source_size(self) -> tuple[int, int]:
+        """Width and height of the source in pixels."""
 
     @property
     def digest(self) -> bytes:
@@ -149,9 +153,16 @@ class Processor:
     def parameters_json(self) -> str:
         """All parameters as canonical JSON, defaults filled in: equal text means equal results."""
 
-    def plan(self, width: int, height: int, transport: str = "bf16") -> dict[str, Any]:
+    def request_key(self, request: dict[str, Any]) -> str:
+        """What of a request's facts changes this family's results, as canonical JSON; empty if nothing does.
+        With `parameters_json` it is the identity of a result. Raises `InvalidArgument` for a fact that the
+        family does not know; every family takes `num_images` and `token_budget`."""
+
+    def plan(
+        self, width: int, height: int, transport: str = "bf16", *, request: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """What an image of this size in pixels becomes: `width`, `height`, `grid`, `num_tokens`, `tensors`
-        (name to `(dtype, shape)`) and `size_bytes`."""
+        (name to `(dtype, shape)`) and `size_bytes`. `request` holds facts of the request it belongs to."""
 
     def preprocess_batch(
         self,
@@ -159,6 +170,8 @@ class Processor:
         transport: str = "bf16",
         limits: Limits | None = None,
         digests: Sequence[bytes] | None = None,
+        *,
+        request: dict[str, Any] | None = None,
     ) -> list[Processed | PreprocessError]:
         """Preprocesses encoded images side by side: a `Processed` or an exception object for each, in order.
         `digests` (SHA-256 of each) spares hashing what the caller has hashed."""
@@ -169,18 +182,31 @@ class Processor:
         transport: str = "bf16",
         limits: Limits | None = None,
         digest: bytes | None = None,
+        *,
+        request: dict[str, Any] | None = None,
     ) -> Processed:
         """Preprocesses an `[h, w, 3]` array; `digest` is the identity of its source, by default the SHA-256
         of the pixels."""
 
     def finished(self, width: int, height: int, transport: str = "bf16") -> dict[str, tuple[str, list[int]]]:
         """The tensors, name to `(dtype, shape)`, that `finish` makes of pixels already resized to this
-        size, one after the other."""
+        size, one after the other. Raises `InvalidArgument` for a family that needs the source's size."""
 
-    def finish(self, pixels: NDArray[np.uint8], transport: str, out: NDArray[np.uint8]) -> None:
-        """Late normalising: writes the patches of resized `[h, w, 3]` pixels (the `uint8` transport) into
-        `out`, a flat, contiguous, writable view of the output's bytes. Raises `InvalidArgument` if the
-        sizes differ."""
+    def finish(
+        self,
+        pixels: NDArray[np.uint8],
+        transport: str,
+        out: NDArray[np.uint8],
+        *,
+        source: tuple[int, int] | None = None,
+        request: dict[str, Any] | None = None,
+    ) -> None:
+        """Late normalising: writes the tensors of resized pixels (the `uint8` transport), one after the
+        other, into `out`, a flat, contiguous, writable view of the output's bytes.
+
+        `source` is the width and height of the source. Without it the pixels must be `[h, w, 3]` and the
+        family one of those that need no more; with it they are what the `uint8` transport made, of one view
+        or of several. Raises `InvalidArgument` if the sizes differ."""
 
     def finish_batch(
         self,
@@ -188,6 +214,9 @@ class Processor:
         transport: str,
         out: NDArray[np.uint8],
         offsets_bytes: Sequence[int] | None = None,
+        *,
+        sources: Sequence[tuple[int, int]] | None = None,
+        request: dict[str, Any] | None = None,
     ) -> None:
         """`finish` of many images side by side into one array, each at its offset, by default one after the
         other. Raises `InvalidArgument` if two overlap or one does not fit; `out` is untouched then."""

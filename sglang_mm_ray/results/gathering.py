@@ -19,8 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["gather", "gather_shape"]
 
-_NUMPY = {"bfloat16": np.uint16, "float32": np.float32, "uint8": np.uint8, "int64": np.int64}
-_TRANSPORT = {"bfloat16": "bf16", "float32": "float32"}
+_NUMPY = {
+    "bfloat16": np.uint16,
+    "float16": np.float16,
+    "float32": np.float32,
+    "uint8": np.uint8,
+    "int32": np.int32,
+    "int64": np.int64,
+}
+_TRANSPORT = {"bfloat16": "bf16", "float16": "bf16", "float32": "float32"}
 _MOST_THREADS = 8
 
 
@@ -121,10 +128,23 @@ def gather(
 def _fill(
     image: ProcessedImage, target: NDArray[Any], dtype: str, name: str | None, timeout_s: float
 ) -> None:
-    if image.facts.finished and image.dtype == "uint8":
-        processor = _processor(*image.finish_with)
-        pixels = image.array(timeout_s=timeout_s)
-        processor.finish(pixels, _TRANSPORT[dtype], target.reshape(-1).view(np.uint8))
-    else:
+    facts = image.facts
+    stored = [tensor[0] for tensor in facts.tensors]
+    late = [tensor for tensor in facts.finished if tensor[0] not in stored]
+    name = name or image.finished()[0][0]
+    if name not in [tensor[0] for tensor in late]:
         # numpy copies equal dtypes without the GIL.
         np.copyto(target, image.array(name, timeout_s=timeout_s))
+        return
+    processor = _processor(*image.finish_with)
+    pixels = image.array(timeout_s=timeout_s)
+    out = target.reshape(-1).view(np.uint8)
+    if len(late) == 1:
+        processor.finish(pixels, _TRANSPORT[dtype], out, source=facts.source_size)
+        return
+    # All of them are made of the pixels together, one after the other.
+    sizes = [int(np.prod(shape)) * np.dtype(_NUMPY[kind]).itemsize for _, kind, shape in late]
+    at = [tensor[0] for tensor in late].index(name)
+    made = np.empty(sum(sizes), np.uint8)
+    processor.finish(pixels, _TRANSPORT[dtype], made, source=facts.source_size)
+    np.copyto(out, made[sum(sizes[:at]) : sum(sizes[: at + 1])])

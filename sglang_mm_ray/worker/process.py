@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from ..config import PoolConfig
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["Outcome", "Processor"]
-
-_Size: TypeAlias = "tuple[int, int]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,8 @@ class Processor:
     def process(self, resolved: Resolved) -> Outcome:
         """Decodes, resizes and patchifies one image."""
         try:
-            processed, decoder, decode_s, size = self._process(resolved)
-            finished = self._finished(size)
+            processed, decoder, decode_s = self._process(resolved)
+            finished = self._finished(processed.source_size)
         except PreprocessError as error:
             return Outcome(Failure(error), None)
         times_s = {name.removesuffix("_s"): seconds for name, seconds in processed.times.items()}
@@ -100,18 +98,17 @@ class Processor:
             times_s=times_s,
             origin="computed",
             finished=finished,
+            source_size=processed.source_size,
         )
         return Outcome(facts, values[0] if len(values) == 1 else values)
 
-    def _process(self, resolved: Resolved) -> tuple[_core.Processed, str, float | None, _Size]:
+    def _process(self, resolved: Resolved) -> tuple[_core.Processed, str, float | None]:
         if resolved.pixels is not None:
-            pixels = resolved.pixels
-            return self._from_pixels(pixels, resolved.digest), "pixels", None, _size(pixels)
+            return self._from_pixels(resolved.pixels, resolved.digest), "pixels", None
         data: Any = resolved.data
         result = self._core.preprocess_batch([data], self._transport, self._limits, [resolved.digest])[0]
         if not isinstance(result, PreprocessError):
-            _, width, height = _core.common.probe(data)
-            return result, result.decoder, None, (width, height)
+            return result, result.decoder, None
         if not isinstance(result, UnsupportedFormat):
             raise result
         from ..sources.decode_fallback import decode_rgb
@@ -119,18 +116,14 @@ class Processor:
         started = time.perf_counter()
         pixels, decoder = decode_rgb(data, self._policy)
         decode_s = time.perf_counter() - started
-        return self._from_pixels(pixels, resolved.digest), decoder, decode_s, _size(pixels)
+        return self._from_pixels(pixels, resolved.digest), decoder, decode_s
 
     def _from_pixels(self, pixels: NDArray[np.uint8], digest: bytes) -> _core.Processed:
         return self._core.preprocess_rgb(pixels, self._transport, self._limits, digest)
 
-    def _finished(self, size: _Size) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+    def _finished(self, size_px: tuple[int, int]) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
         """The tensors that late normalising will make: what the other transports would have stored."""
         if self._transport != "uint8":
             return ()
-        tensors = self._core.plan(*size, "bf16")["tensors"]
+        tensors = self._core.plan(*size_px, "bf16")["tensors"]
         return tuple((name, dtype, tuple(shape)) for name, (dtype, shape) in tensors.items())
-
-
-def _size(pixels: NDArray[np.uint8]) -> _Size:
-    return pixels.shape[1], pixels.shape[0]

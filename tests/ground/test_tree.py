@@ -18,7 +18,6 @@ FOREIGN_FUNCTIONS = re.compile(r"/ffi\.rs$")
 FOREIGN_INTERFACES = {
     "rust/src/common/mapping.rs": "memory by mmap, cut and given back by munmap",
     "rust/src/common/streaming.rs": "AVX stores past the cache, and their fence",
-    "rust/src/common/transforms/normalize/mod.rs": "the way into kernels that need their instruction set",
     "rust/tests/resize_guarded.rs": "guard pages by mmap and mprotect",
     "rust/src/python/array.rs": "lending pooled memory to numpy",
     "rust/src/python/input.rs": "borrowing buffers of Python objects",

@@ -48,7 +48,9 @@ fn decode_into_poison(data: &[u8], pixels: usize, poison: u8) -> Result<RgbImage
 /// # Panics
 /// If it ends in an error that no input may cause.
 pub fn check_preprocess(data: &[u8]) {
-    use sglang_mm_ray::{pipeline, registry, tensor::Transport};
+    use sglang_mm_ray::pipeline::Job;
+    use sglang_mm_ray::recipe::Request;
+    use sglang_mm_ray::{registry, tensor::Transport};
     let processor = registry::default_registry()
         .get("inkling")
         .and_then(|family| family.configure(r#"{"patch_size": 8, "rescale_frac": 1.5, "rescale_cap": 256}"#))
@@ -58,11 +60,32 @@ pub fn check_preprocess(data: &[u8]) {
         Some((1, rest)) => (Transport::Float32, rest),
         _ => (Transport::Bf16, data),
     };
-    match pipeline::preprocess(&*processor, data, None, transport, &LIMITS) {
-        Ok(processed) => {
-            let plan = processor.plan(processed.width, processed.height, transport);
-            assert!(plan.is_ok() && processed.num_tokens > 0);
+    let job = Job { processor: &processor, request: &Request::default(), transport, limits: &LIMITS };
+    // The pool hands out memory as it was left; different leftovers show values that nobody wrote.
+    let preprocess = |poison: u8| {
+        if let Ok(header) = probe(data)
+            && (header.width * header.height) as u64 <= LIMITS.max_pixels
+            && let Ok(plan) = processor
+                .plan(sglang_mm_ray::recipe::Source::opaque(header.width, header.height), job.request)
+        {
+            let specs = plan.specs(transport);
+            let sizes = specs.iter().map(|spec| spec.size_bytes()).filter(|&bytes| bytes < 1 << 24);
+            sizes.for_each(|bytes| {
+                Buffer::take(bytes).expect("memory").bytes_mut().fill(poison);
+            });
         }
-        Err(error) => assert!(!matches!(error, CoreError::Internal(_)), "{error}"),
+        job.preprocess(data, None)
+    };
+    match (preprocess(0x5a), preprocess(0xa5)) {
+        (Ok(first), Ok(second)) => {
+            assert!(first.num_tokens > 0);
+            for (first, second) in first.tensors.iter().zip(&second.tensors) {
+                assert!(first.data.bytes() == second.data.bytes(), "values that nobody wrote");
+            }
+        }
+        (first, second) => {
+            let error = first.err().zip(second.err()).expect("the same verdict twice").0;
+            assert!(!matches!(error, CoreError::Internal(_)), "{error}");
+        }
     }
 }

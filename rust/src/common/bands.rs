@@ -9,43 +9,37 @@ use crate::error::{CoreError, Result};
 // Bands that wait for an idle thread. More would be out of the cache before the thread that filled them looks again.
 const MOST_WAITING: usize = 2;
 
-/// Turns the rows of a band into its part of the output.
-pub type Finish<'a> = dyn Fn(&[u8], &mut [u8]) -> Result<()> + Sync + 'a;
+/// Takes the rows of a band, the first of which has this index. It may be called twice for a band, if the file it comes
+/// from must be decoded anew.
+pub type Finish<'a> = dyn Fn(usize, &[u8]) -> Result<()> + Sync + 'a;
 
 /// What becomes of the rows of an image, band by band.
 #[derive(Clone, Copy)]
 pub struct Bands<'a> {
     /// Rows of a band, at least 1; the last may have fewer.
     pub rows: usize,
-    /// Bytes of the output that a band becomes, at least 1; the last may have fewer.
-    pub out_bytes: usize,
     /// What is done with them.
     pub finish: &'a Finish<'a>,
 }
 
 impl Bands<'_> {
-    /// Refuses an output that does not have a part for each band of `rows` rows.
+    /// Refuses bands of no rows.
     ///
     /// # Errors
     /// [`CoreError::InvalidArgument`].
-    pub fn check(&self, rows: usize, out_bytes: usize) -> Result<()> {
-        let is_sound = self.rows > 0 && self.out_bytes > 0;
-        if is_sound && rows.div_ceil(self.rows) == out_bytes.div_ceil(self.out_bytes) {
-            return Ok(());
-        }
-        Err(CoreError::argument("the output does not hold a part for each band"))
+    pub fn check(&self) -> Result<()> {
+        if self.rows > 0 { Ok(()) } else { Err(CoreError::argument("a band needs at least one row")) }
     }
 
-    /// Finishes rows that are all there, from the first of a band on.
+    /// Finishes rows that are all there, from row `first_row` on, the first of a band.
     ///
     /// # Errors
     /// That of `finish`.
-    pub fn finish_rows(&self, rows: &[u8], row_bytes: usize, out: &mut [u8]) -> Result<()> {
-        let bands = rows.chunks(self.rows * row_bytes).zip(out.chunks_mut(self.out_bytes));
-        for (rows, out) in bands {
-            (self.finish)(rows, out)?;
-        }
-        Ok(())
+    pub fn finish_rows(&self, first_row: usize, rows: &[u8], row_bytes: usize) -> Result<()> {
+        let firsts = (first_row..).step_by(self.rows);
+        firsts
+            .zip(rows.chunks(self.rows * row_bytes))
+            .try_for_each(|(first, rows)| (self.finish)(first, rows))
     }
 
     /// Has `fill` make all `rows` rows in order, a band at a time, and finishes each band: at once, or in the rayon
@@ -57,20 +51,18 @@ impl Bands<'_> {
         &self,
         rows: usize,
         row_bytes: usize,
-        out: &mut [u8],
         mut fill: impl FnMut(&mut [u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        self.check(rows, out.len())?;
+        self.check()?;
         let band_bytes = self.rows.min(rows) * row_bytes;
         let starts = (0..rows).step_by(self.rows);
-        let parts = starts.zip(out.chunks_mut(self.out_bytes));
-        let parts = parts.map(|(start, out)| (self.rows.min(rows - start) * row_bytes, out));
+        let bands = starts.map(|first| (first, self.rows.min(rows - first) * row_bytes));
         if threads::spread() == 1 {
             let mut pixels = Buffer::take_off_line(band_bytes)?;
-            for (len, out) in parts {
+            for (first_row, len) in bands {
                 let pixels = &mut pixels.bytes_mut()[..len];
                 fill(pixels)?;
-                (self.finish)(pixels, out)?;
+                (self.finish)(first_row, pixels)?;
             }
             return Ok(());
         }
@@ -82,10 +74,10 @@ impl Bands<'_> {
         };
         // In place, since what `fill` holds may belong to this thread.
         rayon::in_place_scope(|scope| {
-            for (len, out) in parts {
+            for (first_row, len) in bands {
                 let mut pixels = desk.buffer(band_bytes)?;
                 fill(&mut pixels.bytes_mut()[..len])?;
-                lock(&desk.waiting).push(Filled { pixels, len, out });
+                lock(&desk.waiting).push(Filled { pixels, len, first_row });
                 scope.spawn(|_| desk.finish_oldest());
             }
             desk.finish_all();
@@ -98,21 +90,21 @@ impl Bands<'_> {
     }
 }
 
-struct Filled<'o> {
+struct Filled {
     pixels: Buffer,
     len: usize,
-    out: &'o mut [u8],
+    first_row: usize,
 }
 
 // Where bands lie between the thread that fills them and those that finish them.
-struct Desk<'b, 'o> {
+struct Desk<'b> {
     bands: &'b Bands<'b>,
-    waiting: Mutex<Vec<Filled<'o>>>,
+    waiting: Mutex<Vec<Filled>>,
     spare: Mutex<Vec<Buffer>>,
     failed: Mutex<Option<CoreError>>,
 }
 
-impl Desk<'_, '_> {
+impl Desk<'_> {
     // A buffer to fill. If no thread came for the bands that wait, finishes the last of them, which is in the cache.
     fn buffer(&self, len: usize) -> Result<Buffer> {
         let last = {
@@ -145,9 +137,9 @@ impl Desk<'_, '_> {
         }
     }
 
-    fn finish(&self, band: Filled<'_>) {
-        let Filled { pixels, len, out } = band;
-        if let Err(error) = (self.bands.finish)(&pixels.bytes()[..len], out) {
+    fn finish(&self, band: Filled) {
+        let Filled { pixels, len, first_row } = band;
+        if let Err(error) = (self.bands.finish)(first_row, &pixels.bytes()[..len]) {
             lock(&self.failed).get_or_insert(error);
         }
         lock(&self.spare).push(pixels);
@@ -162,11 +154,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    // Each band becomes the sum of its bytes, and how many there were.
-    fn sums(pixels: &[u8], out: &mut [u8]) -> Result<()> {
-        out[0] = pixels.iter().fold(0, |sum: u8, &byte| sum.wrapping_add(byte));
-        out[1] = pixels.len() as u8;
+    // What each band was called with: its first row, how many bytes, and their sum.
+    type Seen = Mutex<Vec<(usize, usize, u32)>>;
+
+    fn note(seen: &Seen, first_row: usize, pixels: &[u8]) -> Result<()> {
+        let sum = pixels.iter().map(|&byte| u32::from(byte)).sum();
+        lock(seen).push((first_row, pixels.len(), sum));
         Ok(())
+    }
+
+    fn sorted(seen: &Seen) -> Vec<(usize, usize, u32)> {
+        let mut seen = std::mem::take(&mut *lock(seen));
+        seen.sort_unstable();
+        seen
     }
 
     fn pool(threads: usize) -> rayon::ThreadPool {
@@ -175,25 +175,26 @@ mod tests {
 
     #[test]
     fn rows_that_are_fed_and_rows_that_are_there_become_the_same() {
-        let bands = Bands { rows: 3, out_bytes: 2, finish: &sums };
+        let seen = Seen::default();
+        let finish = |first_row: usize, pixels: &[u8]| note(&seen, first_row, pixels);
+        let bands = Bands { rows: 3, finish: &finish };
         for rows in [1_usize, 2, 3, 4, 90, 91] {
             let pixels: Vec<u8> = (0..rows * 5).map(|at| (at * 7) as u8).collect();
-            let mut expected = vec![0; rows.div_ceil(3) * 2];
-            for (pixels, out) in pixels.chunks(15).zip(expected.chunks_mut(2)) {
-                sums(pixels, out).expect("sums");
+            for (band, pixels) in pixels.chunks(15).enumerate() {
+                finish(band * 3, pixels).expect("sums");
             }
-            let mut found = vec![0; expected.len()];
-            bands.finish_rows(&pixels, 5, &mut found).expect("sums");
-            assert_eq!(found, expected);
+            let expected = sorted(&seen);
+            bands.finish_rows(0, &pixels, 5).expect("sums");
+            assert_eq!(sorted(&seen), expected);
             let feed = || {
-                let (mut found, mut rest) = (vec![0; expected.len()], &pixels[..]);
-                let fed: Result<()> = bands.feed(rows, 5, &mut found, |rows| {
+                let mut rest = &pixels[..];
+                let fed: Result<()> = bands.feed(rows, 5, |rows| {
                     let (now, later) = rest.split_at(rows.len());
                     rows.copy_from_slice(now);
                     rest = later;
                     Ok(())
                 });
-                fed.map(|()| found)
+                fed.map(|()| sorted(&seen))
             };
             assert_eq!(feed().as_ref(), Ok(&expected));
             for threads in [1, 2, 5] {
@@ -204,11 +205,11 @@ mod tests {
 
     #[test]
     fn the_first_error_ends_it() {
-        let refuse = |pixels: &[u8], _: &mut [u8]| match pixels[0] {
+        let refuse = |_: usize, pixels: &[u8]| match pixels[0] {
             2 => Err(CoreError::argument("no twos")),
             _ => Ok(()),
         };
-        let bands = Bands { rows: 1, out_bytes: 1, finish: &refuse };
+        let bands = Bands { rows: 1, finish: &refuse };
         for threads in [1, 3] {
             let fed = |last: u8| {
                 let mut band = 0;
@@ -217,7 +218,7 @@ mod tests {
                     rows.fill(band);
                     if band == last { Err(CoreError::argument("broken")) } else { Ok(()) }
                 };
-                pool(threads).install(|| bands.feed(9, 1, &mut [0; 9], fill))
+                pool(threads).install(|| bands.feed(9, 1, fill))
             };
             assert_eq!(fed(1), Err(CoreError::argument("broken")), "{threads} threads");
             assert_eq!(fed(10), Err(CoreError::argument("no twos")), "{threads} threads");

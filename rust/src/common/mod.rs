@@ -1,14 +1,17 @@
-//! What every model family shares: thread pool, hashing, decoding, resizing, transforms.
+//! What every model family shares: thread pool, hashing, decoding, resizing, normalising, cutting.
 
 pub mod bands;
 pub mod base64;
 pub mod bf16;
+pub mod cut;
 pub mod decode;
 pub mod dims;
+pub mod f16;
 pub mod hash;
 pub mod limits;
 pub mod mapping;
 pub mod memory;
+pub mod normalise;
 #[cfg(test)]
 pub mod random;
 pub mod resize;

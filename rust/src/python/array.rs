@@ -22,9 +22,16 @@ pub fn tensor_array<'py>(py: Python<'py>, tensor: Tensor) -> PyResult<Bound<'py,
     match spec.dtype {
         DType::U8 => array::<u8>(py, data, &spec.shape),
         DType::Bf16 => array::<u16>(py, data, &spec.shape),
+        DType::F16 => half_array(py, data, &spec.shape),
         DType::F32 => array::<f32>(py, data, &spec.shape),
+        DType::I32 => array::<i32>(py, data, &spec.shape),
         DType::I64 => array::<i64>(py, data, &spec.shape),
     }
+}
+
+// numpy has the type, but Rust has not: its bits, looked at as what they are.
+fn half_array<'py>(py: Python<'py>, data: Buffer, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
+    array::<u16>(py, data, shape)?.call_method1("view", ("float16",))
 }
 
 /// A buffer as a flat numpy array of `T`.

@@ -4,9 +4,11 @@ pub mod array;
 mod common;
 pub mod edge;
 pub mod errors;
+mod inkling;
 pub mod input;
 pub mod pixels;
 mod processor;
+mod qwen_vl;
 mod transforms;
 
 use pyo3::prelude::*;
@@ -14,7 +16,6 @@ use pyo3::types::PyDict;
 
 use crate::common::resize::{self, PassOrder};
 use crate::common::simd;
-use crate::registry::default_registry;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -28,15 +29,16 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(set_thread_budget, module)?)?;
     module.add_function(wrap_pyfunction!(set_simd_level, module)?)?;
     module.add_function(wrap_pyfunction!(touch_ahead, module)?)?;
-    let common = PyModule::new(py, "common")?;
-    self::common::register(&common)?;
-    add_submodule(module, &common)?;
-    let transforms = PyModule::new(py, "transforms")?;
-    self::transforms::register(&transforms)?;
-    add_submodule(module, &transforms)?;
-    for family in default_registry().families() {
-        let submodule = PyModule::new(py, family.name())?;
-        family.register(&submodule)?;
+    type Register = fn(&Bound<'_, PyModule>) -> PyResult<()>;
+    let submodules: [(&str, Register); 4] = [
+        ("common", self::common::register),
+        ("transforms", self::transforms::register),
+        ("inkling", self::inkling::register),
+        ("qwen_vl", self::qwen_vl::register),
+    ];
+    for (name, register) in submodules {
+        let submodule = PyModule::new(py, name)?;
+        register(&submodule)?;
         add_submodule(module, &submodule)?;
     }
     Ok(())

@@ -48,11 +48,25 @@ impl HwcArray<'_, u8> {
         let pixels = self.row_major()?;
         match pixels.channels() {
             3 => Ok(pixels),
-            channels => Err(to_python(CoreError::argument(format!(
-                "expected HWC RGB array with 3 channels, got {channels}"
-            )))),
+            channels => Err(no_rgb(channels)),
         }
     }
+
+    /// Width and height, if it has the 3 channels of RGB.
+    ///
+    /// # Errors
+    /// As [`Self::rgb`].
+    pub fn rgb_size(&self) -> PyResult<(usize, usize)> {
+        match *self.array.shape() {
+            [height, width, 3] => Ok((width, height)),
+            ref shape => Err(no_rgb(shape.last().copied().unwrap_or(0))),
+        }
+    }
+}
+
+fn no_rgb(channels: usize) -> PyErr {
+    let reason = format!("expected HWC RGB array with 3 channels, got {channels}");
+    to_python(CoreError::argument(reason))
 }
 
 impl<T> Hwc<'_, T> {

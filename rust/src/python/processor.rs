@@ -11,14 +11,15 @@ use super::array::tensor_array;
 use super::edge::run;
 use super::errors::to_python;
 use super::input::Borrowed;
-use super::pixels::HwcArray;
+use super::pixels::{Hwc, HwcArray};
 use crate::common::hash::{ContentDigest, content_digest, digest_u64};
 use crate::common::limits::Limits;
 use crate::common::threads;
 use crate::error::CoreError;
-use crate::finish::{Pixels, finish_batch};
-use crate::pipeline;
-use crate::processor::{ImageProcessor, Plan};
+use crate::finish::{Resized, finish, finish_batch};
+use crate::pipeline::{self, Job};
+use crate::processor::Processor;
+use crate::recipe::{Plan, Request, Source};
 use crate::registry::default_registry;
 use crate::tensor::{TensorSpec, Transport};
 
@@ -72,6 +73,8 @@ pub struct PyProcessed {
     width: usize,
     grid: (usize, usize, usize),
     num_tokens: usize,
+    /// Width and height of the source, in pixels.
+    source_size: (usize, usize),
     digest: [u8; 32],
     content_hash: u64,
     decoder: &'static str,
@@ -97,6 +100,7 @@ impl PyProcessed {
             width: processed.width,
             grid: processed.grid.into(),
             num_tokens: processed.num_tokens,
+            source_size: (processed.source.width, processed.source.height),
             digest: processed.digest,
             content_hash: digest_u64(&processed.digest),
             decoder: processed.decoder,
@@ -108,7 +112,59 @@ impl PyProcessed {
 /// A model family with its parameters fixed.
 #[pyclass(name = "Processor", frozen, module = "sglang_mm_ray._core")]
 pub struct PyProcessor {
-    inner: Arc<dyn ImageProcessor>,
+    inner: Arc<Processor>,
+}
+
+impl PyProcessor {
+    fn plan_of(&self, source: (usize, usize), request: Option<&Bound<'_, PyDict>>) -> PyResult<Plan> {
+        let (request, (width, height)) = (facts(request)?, source);
+        self.inner.plan(Source::opaque(width, height), &request).map_err(to_python)
+    }
+
+    // Pixels of one image that were resized already, and what they become.
+    fn resized<'py>(
+        &self,
+        pixels: &Bound<'py, PyAny>,
+        source: Option<(usize, usize)>,
+        request: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<(LatePixels<'py>, Plan)> {
+        if let Some(source) = source {
+            return Ok((LatePixels::Views(pixels.extract()?), self.plan_of(source, request)?));
+        }
+        let pixels: HwcArray<'py, u8> = pixels.extract()?;
+        let (width, height) = pixels.rgb_size()?;
+        let plan = self.inner.plan_of_resized(Source::opaque(width, height)).map_err(to_python)?;
+        Ok((LatePixels::Image(pixels), plan))
+    }
+}
+
+// The pixels of a single image of any strides, or those of all views of one, side by side.
+enum LatePixels<'py> {
+    Image(HwcArray<'py, u8>),
+    Views(Borrowed),
+}
+
+enum LateBytes<'a> {
+    Image(Hwc<'a, u8>),
+    Views(&'a [u8]),
+}
+
+impl LatePixels<'_> {
+    fn bytes(&self) -> PyResult<LateBytes<'_>> {
+        match self {
+            Self::Image(array) => Ok(LateBytes::Image(array.rgb()?)),
+            Self::Views(bytes) => Ok(LateBytes::Views(bytes.bytes())),
+        }
+    }
+}
+
+impl LateBytes<'_> {
+    fn values(&self) -> PyResult<&[u8]> {
+        match self {
+            Self::Image(pixels) => pixels.values(),
+            Self::Views(bytes) => Ok(bytes),
+        }
+    }
 }
 
 #[pymethods]
@@ -116,32 +172,37 @@ impl PyProcessor {
     /// Name of the family.
     #[getter]
     fn name(&self) -> &'static str {
-        self.inner.family()
+        self.inner.name()
     }
 
     /// All parameters as canonical JSON, defaults filled in.
     #[getter]
-    fn parameters_json(&self) -> String {
+    fn parameters_json(&self) -> &str {
         self.inner.parameters_json()
     }
 
+    /// What of a request's facts changes results, as canonical JSON; empty if nothing does.
+    fn request_key(&self, request: &Bound<'_, PyDict>) -> PyResult<String> {
+        self.inner.request_key(&facts(Some(request))?).map_err(to_python)
+    }
+
     /// What an image of this size becomes.
-    #[pyo3(signature = (width, height, transport = "bf16"))]
+    #[pyo3(signature = (width, height, transport = "bf16", *, request = None))]
     fn plan<'py>(
         &self,
         py: Python<'py>,
         width: usize,
         height: usize,
         transport: &str,
+        request: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let transport = Transport::parse(transport).map_err(to_python)?;
-        let plan = self.inner.plan(width, height, transport).map_err(to_python)?;
-        plan_dict(py, &plan)
+        plan_dict(py, &self.plan_of((width, height), request)?, transport)
     }
 
     /// Preprocesses encoded images side by side: a `Processed` or an exception object for each. `digests`
     /// spares hashing what the caller has hashed.
-    #[pyo3(signature = (datas, transport = "bf16", limits = None, digests = None))]
+    #[pyo3(signature = (datas, transport = "bf16", limits = None, digests = None, *, request = None))]
     fn preprocess_batch<'py>(
         &self,
         py: Python<'py>,
@@ -149,13 +210,15 @@ impl PyProcessor {
         transport: &str,
         limits: Option<PyLimits>,
         digests: Option<Vec<ContentDigest>>,
+        request: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyList>> {
         let transport = Transport::parse(transport).map_err(to_python)?;
         let limits = limits.map_or_else(Limits::default, |limits| limits.0);
+        let request = facts(request)?;
         let slices: Vec<&[u8]> = datas.iter().map(Borrowed::bytes).collect();
         let digests = digests.unwrap_or_default();
-        let results =
-            run(py, || Ok(pipeline::preprocess_batch(&*self.inner, &slices, &digests, transport, &limits)))?;
+        let job = Job { processor: &self.inner, request: &request, transport, limits: &limits };
+        let results = run(py, || Ok(pipeline::preprocess_batch(job, &slices, &digests)))?;
         let list = PyList::empty(py);
         for result in results {
             match result {
@@ -167,7 +230,7 @@ impl PyProcessor {
     }
 
     /// Preprocesses an HWC uint8 array that is already RGB; `digest` is the identity of its source.
-    #[pyo3(signature = (arr, transport = "bf16", limits = None, digest = None))]
+    #[pyo3(signature = (arr, transport = "bf16", limits = None, digest = None, *, request = None))]
     fn preprocess_rgb<'py>(
         &self,
         py: Python<'py>,
@@ -175,16 +238,17 @@ impl PyProcessor {
         transport: &str,
         limits: Option<PyLimits>,
         digest: Option<ContentDigest>,
+        request: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<PyProcessed> {
         let transport = Transport::parse(transport).map_err(to_python)?;
         let limits = limits.map_or_else(Limits::default, |limits| limits.0);
+        let request = facts(request)?;
         let pixels = arr.rgb()?;
         let (height, width, pixels) = (pixels.height(), pixels.width(), pixels.values()?);
+        let job = Job { processor: &self.inner, request: &request, transport, limits: &limits };
         let processed = run(py, || {
             let digest = digest.unwrap_or_else(|| content_digest(pixels));
-            threads::pool().install(|| {
-                pipeline::preprocess_rgb(&*self.inner, pixels, width, height, digest, transport, &limits)
-            })
+            threads::pool().install(|| job.preprocess_rgb(pixels, width, height, digest))
         })?;
         PyProcessed::new(py, processed)
     }
@@ -199,46 +263,68 @@ impl PyProcessor {
         transport: &str,
     ) -> PyResult<Bound<'py, PyDict>> {
         let transport = Transport::parse(transport).map_err(to_python)?;
-        tensors_dict(py, &self.inner.finished(width, height, transport).map_err(to_python)?)
+        let plan = self.inner.plan_of_resized(Source::opaque(width, height)).map_err(to_python)?;
+        tensors_dict(py, &plan.normalised(transport).map_err(to_python)?)
     }
 
-    /// Late normalising: writes the patches of resized HWC pixels into a flat contiguous uint8 view of the output.
+    /// Late normalising: writes the values of resized pixels into a flat contiguous uint8 view of the output. With
+    /// `source`, `(width, height)` of the image, the pixels are those of all its views.
+    #[pyo3(signature = (pixels, transport, out, *, source = None, request = None))]
     fn finish<'py>(
         &self,
         py: Python<'py>,
-        pixels: HwcArray<'py, u8>,
+        pixels: &Bound<'py, PyAny>,
         transport: &str,
         out: &Bound<'py, PyAny>,
+        source: Option<(usize, usize)>,
+        request: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<()> {
         let transport = Transport::parse(transport).map_err(to_python)?;
-        let pixels = pixels.rgb()?;
-        let (height, width, pixels) = (pixels.height(), pixels.width(), pixels.values()?);
+        let (pixels, plan) = self.resized(pixels, source, request)?;
+        let pixels = pixels.bytes()?;
+        let image = Resized { pixels: pixels.values()?, plan: &plan };
         let mut out = writable(out)?;
         let out = contiguous(&mut out)?;
-        run(py, || threads::pool().install(|| self.inner.finish(pixels, width, height, transport, out)))
+        run(py, || threads::pool().install(|| finish(&self.inner, image, transport, out)))
     }
 
     /// Late normalising of many images side by side into one flat contiguous uint8 view, each at its offset in
     /// bytes, by default one after the other.
-    #[pyo3(signature = (pixels, transport, out, offsets_bytes = None))]
+    #[pyo3(signature = (pixels, transport, out, offsets_bytes = None, *, sources = None, request = None))]
+    #[allow(clippy::too_many_arguments, reason = "Python names them")]
     fn finish_batch<'py>(
         &self,
         py: Python<'py>,
-        pixels: Vec<HwcArray<'py, u8>>,
+        pixels: Vec<Bound<'py, PyAny>>,
         transport: &str,
         out: &Bound<'py, PyAny>,
         offsets_bytes: Option<Vec<usize>>,
+        sources: Option<Vec<(usize, usize)>>,
+        request: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<()> {
         let transport = Transport::parse(transport).map_err(to_python)?;
-        let arrays = pixels.iter().map(HwcArray::rgb).collect::<PyResult<Vec<_>>>()?;
-        let images = arrays
-            .iter()
-            .map(|array| Ok(Pixels { values: array.values()?, width: array.width(), height: array.height() }))
-            .collect::<PyResult<Vec<_>>>()?;
+        if let Some(sources) = sources.as_ref().filter(|sources| sources.len() != pixels.len()) {
+            let reason = format!("{} sources for {} images", sources.len(), pixels.len());
+            return Err(to_python(CoreError::argument(reason)));
+        }
+        let source = |at: usize| sources.as_ref().map(|sources| sources[at]);
+        let images = pixels.iter().enumerate().map(|(at, pixels)| self.resized(pixels, source(at), request));
+        let images = images.collect::<PyResult<Vec<_>>>()?;
+        let bytes = images.iter().map(|(pixels, _)| pixels.bytes()).collect::<PyResult<Vec<_>>>()?;
+        let images = bytes.iter().zip(&images);
+        let images = images.map(|(bytes, (_, plan))| Ok(Resized { pixels: bytes.values()?, plan }));
+        let images = images.collect::<PyResult<Vec<_>>>()?;
         let mut out = writable(out)?;
         let out = contiguous(&mut out)?;
-        run(py, || finish_batch(&*self.inner, &images, transport, out, offsets_bytes.as_deref()))
+        run(py, || finish_batch(&self.inner, &images, transport, out, offsets_bytes.as_deref()))
     }
+}
+
+// The facts of a request, as Python's own JSON has them.
+fn facts(request: Option<&Bound<'_, PyDict>>) -> PyResult<Request> {
+    let Some(request) = request.filter(|request| !request.is_empty()) else { return Ok(Request::default()) };
+    let json: String = request.py().import("json")?.call_method1("dumps", (request,))?.extract()?;
+    Request::parse(&json).map_err(to_python)
 }
 
 fn writable<'py>(out: &Bound<'py, PyAny>) -> PyResult<PyReadwriteArray1<'py, u8>> {
@@ -266,15 +352,16 @@ fn tensors_dict<'py>(py: Python<'py>, tensors: &[TensorSpec]) -> PyResult<Bound<
     Ok(dict)
 }
 
-fn plan_dict<'py>(py: Python<'py>, plan: &Plan) -> PyResult<Bound<'py, PyDict>> {
+fn plan_dict<'py>(py: Python<'py>, plan: &Plan, transport: Transport) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    let tensors = tensors_dict(py, &plan.tensors)?;
-    dict.set_item("width", plan.width)?;
-    dict.set_item("height", plan.height)?;
+    let (specs, (width, height)) = (plan.specs(transport), plan.size());
+    let tensors = tensors_dict(py, &specs)?;
+    dict.set_item("width", width)?;
+    dict.set_item("height", height)?;
     dict.set_item("grid", <(usize, usize, usize)>::from(plan.grid))?;
     dict.set_item("num_tokens", plan.num_tokens)?;
     dict.set_item("tensors", tensors)?;
-    dict.set_item("size_bytes", plan.tensors.iter().map(TensorSpec::size_bytes).sum::<usize>())?;
+    dict.set_item("size_bytes", specs.iter().map(TensorSpec::size_bytes).sum::<usize>())?;
     Ok(dict)
 }
 

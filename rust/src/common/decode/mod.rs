@@ -136,16 +136,15 @@ impl<'a> Picture<'a> {
         self.format == Format::Jpeg
     }
 
-    /// Makes the pixels, which become `out` by bands; they are never in memory as a whole. Returns the name of the
-    /// decoder.
+    /// Makes the pixels, which go on by bands; they are never in memory as a whole. Returns the name of the decoder.
     ///
     /// # Errors
-    /// As [`decode`], and what finishing a band returns; then part of `out` may be written.
-    pub fn decode_by_bands(&self, bands: &Bands<'_>, out: &mut [u8]) -> Result<&'static str> {
+    /// As [`decode`], and what finishing a band returns.
+    pub fn decode_by_bands(&self, bands: &Bands<'_>) -> Result<&'static str> {
         if !self.comes_by_rows() {
             return Err(CoreError::Internal(format!("{} does not come by rows", self.header.format)));
         }
-        jpeg::decode_by_bands(self.data, &self.header, bands, out).map(|()| jpeg::DECODER)
+        jpeg::decode_by_bands(self.data, &self.header, bands).map(|()| jpeg::DECODER)
     }
 }
 

@@ -39,7 +39,7 @@ const STRIP_ALIGN: usize = 64;
 /// An image is split over threads only if each gets this much work, in samples read and values written.
 pub const PART_BYTES: usize = 1 << 20;
 
-/// The rows that a resize makes, and where they go.
+/// The rows that a resize makes, and where they go: into the output, or on by bands.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     /// How many rows.
@@ -48,16 +48,6 @@ pub struct Target<'a> {
     pub row_bytes: usize,
     /// What becomes of them; without, they are the output.
     pub bands: Option<Bands<'a>>,
-}
-
-impl Target<'_> {
-    // Bytes of the output that so many rows, from the first of a band on, become.
-    fn out_bytes(&self, rows: usize) -> usize {
-        match self.bands {
-            None => rows * self.row_bytes,
-            Some(bands) => rows.div_ceil(bands.rows) * bands.out_bytes,
-        }
-    }
 }
 
 impl Passes {
@@ -71,13 +61,14 @@ impl Passes {
             return self.part(source, target, 0..rows, out);
         }
         let part_rows = rows.div_ceil(parts).next_multiple_of(self.step_rows(&target));
-        out.par_chunks_mut(target.out_bytes(part_rows))
-            .enumerate()
-            .map(|(part, out)| {
-                let first_row = part * part_rows;
-                self.part(source, target, first_row..rows.min(first_row + part_rows), out)
-            })
-            .sum()
+        let part = |(part, out): (usize, &mut [u8])| {
+            let first_row = part * part_rows;
+            self.part(source, target, first_row..rows.min(first_row + part_rows), out)
+        };
+        if target.bands.is_some() {
+            return (0..rows.div_ceil(part_rows)).into_par_iter().map(|at| part((at, &mut []))).sum();
+        }
+        out.par_chunks_mut(part_rows * row_bytes).enumerate().map(part).sum()
     }
 
     // What the rows of a part are a multiple of: whole bands; and without a vertical pass whole chunks, so that no row
@@ -90,7 +81,7 @@ impl Passes {
         }
     }
 
-    // Makes the output rows `rows`, which become all of `out`.
+    // Makes the output rows `rows`, which become all of `out` where they do not go on by bands.
     fn part(&self, source: Rows, target: Target, rows: Range<usize>, out: &mut [u8]) -> Result<f64> {
         let started = Instant::now();
         let out_row_bytes = target.row_bytes;
@@ -149,11 +140,10 @@ impl Passes {
         match target.bands {
             None => make(rows.start, out),
             Some(bands) => {
-                let firsts = rows.clone().step_by(step_rows);
-                for (first_row, out) in firsts.zip(out.chunks_mut(target.out_bytes(step_rows))) {
+                for first_row in rows.clone().step_by(step_rows) {
                     let made = &mut step[..step_rows.min(rows.end - first_row) * out_row_bytes];
                     make(first_row, made);
-                    bands.finish_rows(made, out_row_bytes, out)?;
+                    bands.finish_rows(first_row, made, out_row_bytes)?;
                 }
             }
         }

@@ -133,36 +133,22 @@ pub fn resize_rgb(source: &[u8], size: Size, filter: Filter, order: PassOrder, o
     resize(source, 3, size, filter, Arithmetic::Pillow(order), out)
 }
 
-/// Resizes RGB (`in_height * in_width * 3` bytes, HWC) into `out`.
-///
-/// # Errors
-/// As [`resize`].
-pub fn resize_rgb_as(
-    source: &[u8],
-    size: Size,
-    filter: Filter,
-    arithmetic: Arithmetic,
-    out: &mut [u8],
-) -> Result<()> {
-    resize(source, 3, size, filter, arithmetic, out)
-}
-
-/// Resizes RGB (`in_height * in_width * 3` bytes, HWC), whose rows become `out` by bands: the result is never in memory
-/// as a whole. Returns the seconds that the threads worked on it, in total.
+/// Resizes 1, 3 or 4 interleaved channels (HWC), whose rows go on by bands: the result is never in memory as a whole.
+/// Returns the seconds that the threads worked on it, in total.
 ///
 /// # Errors
 /// As [`resize`], and what finishing a band returns.
-pub fn resize_rgb_by_bands(
+pub fn resize_by_bands(
     source: &[u8],
+    channels: usize,
     size: Size,
     filter: Filter,
     arithmetic: Arithmetic,
     bands: Bands,
-    out: &mut [u8],
 ) -> Result<f64> {
-    check(source, 3, &size, filter)?;
-    bands.check(size.out_height, out.len())?;
-    plan::resize(simd::level()?, source, 3, size, filter, arithmetic, Some(bands), out)
+    check(source, channels, &size, filter)?;
+    bands.check()?;
+    plan::resize(simd::level()?, source, channels, size, filter, arithmetic, Some(bands), &mut [])
 }
 
 /// Resizes 1, 3 or 4 interleaved channels (`in_height * in_width * channels` bytes, HWC) into `out`.

@@ -84,11 +84,11 @@ fn by_reference(
     match target.bands {
         None if keeps_size => out.copy_from_slice(source),
         None => scalar::resize(source, channels, size, filter, arithmetic, out),
-        Some(bands) if keeps_size => bands.finish_rows(source, target.row_bytes, out)?,
+        Some(bands) if keeps_size => bands.finish_rows(0, source, target.row_bytes)?,
         Some(bands) => {
             let mut rows = Buffer::take(target.rows * target.row_bytes)?;
             scalar::resize(source, channels, size, filter, arithmetic, rows.bytes_mut());
-            bands.finish_rows(rows.bytes(), target.row_bytes, out)?;
+            bands.finish_rows(0, rows.bytes(), target.row_bytes)?;
         }
     }
     Ok(started.elapsed().as_secs_f64())

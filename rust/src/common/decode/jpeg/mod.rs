@@ -46,10 +46,10 @@ pub(super) fn decode(data: &[u8], header: &Header, _limits: &Limits) -> Result<R
     Ok(image)
 }
 
-/// The pixels of `header`, which become `out` by bands. A broken file may be begun twice.
-pub(super) fn decode_by_bands(data: &[u8], header: &Header, bands: &Bands<'_>, out: &mut [u8]) -> Result<()> {
+/// The pixels of `header`, which go on by bands. A broken file may be begun twice.
+pub(super) fn decode_by_bands(data: &[u8], header: &Header, bands: &Bands<'_>) -> Result<()> {
     decode_rows(data, header, |rows| {
-        bands.feed(header.height, header.width * 3, out, |band| rows.read(band, None))
+        bands.feed(header.height, header.width * 3, |band| rows.read(band, None))
     })
 }
 

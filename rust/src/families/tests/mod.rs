@@ -1,0 +1,2 @@
+mod inkling;
+mod qwen_vl;
