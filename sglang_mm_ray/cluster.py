@@ -22,7 +22,7 @@ from ray.exceptions import RayError
 from ray.experimental import internal_kv
 from ray.util import list_named_actors
 
-from .errors import PoolNotFound
+from .errors import InvalidArgument, PoolClosed, PoolNotFound
 from .messages import Node
 from .reservations import actor_holders
 
@@ -31,10 +31,12 @@ __all__ = [
     "NAMESPACE",
     "actor_class",
     "alive_nodes",
+    "check_not_forked",
     "connection",
     "controller_name",
     "find_controller",
     "is_disconnecting",
+    "is_forked",
     "join_ray",
     "kill_pool",
     "live_nodes",
@@ -64,6 +66,8 @@ _PROBE_TIMEOUT_S = 5.0
 _GONE_WITHIN_S = 10.0
 _GONE_POLL_S = 0.02
 _WARM_CHUNK_BYTES = 16 << 20
+_STARTS = 3
+_NODE_LATE = "timed out during startup"
 _TUNABLES = "GLIBC_TUNABLES"
 _NON_TEMPORAL_BYTES = 512 << 10
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -115,6 +119,42 @@ def find_controller(pool: str) -> Any:
         ) from None
 
 
+def is_forked() -> bool:
+    """Whether this process was forked from one that was connected to Ray, whose threads it has not."""
+    return _forked
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = _forked or bool(global_worker.connected)
+
+
+_forked = False
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def _checked_address(address: str) -> str:
+    address = address.strip()
+    if not address:
+        return address
+    scheme, separator, rest = address.rpartition("://")
+    plain = address in ("auto", "local")
+    if not plain and ((separator and scheme != "ray") or not re.fullmatch(r"[^/\s]+:\d+|[^/\s]+", rest)):
+        raise InvalidArgument(
+            f"{address!r} is no address of a Ray cluster; pass host:port, ray://host:port, auto or local"
+        )
+    return address
+
+
+def check_not_forked() -> None:
+    """Raises `PoolClosed` in a process that was forked from one that was connected to Ray."""
+    if is_forked():
+        raise PoolClosed(
+            "this process was forked from one that was connected to Ray, and Ray does not work in it; "
+            'start it otherwise (multiprocessing.get_context("spawn"))'
+        )
+
+
 def _listens(host: str, port: int) -> bool:
     own_address: Any = ray.util.get_node_ip_address
     # Ray takes this machine's own address for loopback.
@@ -130,11 +170,14 @@ def join_ray(address: str | None, **options: Any) -> None:
 
     Raises:
         ConnectionError: none is there, or it lets this process not in; the message says which.
+        InvalidArgument: it is no address at all.
+        PoolClosed: this process was forked from one that was connected to Ray.
     """
-    address = address or os.environ.get("RAY_ADDRESS") or "auto"
-    host, _, port = address.rpartition(":")
-    # Ray would try for minutes where nobody listens. Client addresses (`ray://`) it refuses by itself.
-    if host and port.isdigit() and "://" not in host and not _listens(host.strip("[]"), int(port)):
+    check_not_forked()
+    address = _checked_address(address or os.environ.get("RAY_ADDRESS") or "auto")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    # Ray would try for minutes where nobody listens.
+    if host and port.isdigit() and not _listens(host.strip("[]"), int(port)):
         raise ConnectionError(f"no Ray cluster answers at {address}")
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **options)
@@ -151,11 +194,14 @@ def start_ray(address: str | None, **options: Any) -> bool:
     With an `address`, or one in `RAY_ADDRESS`, nothing is ever started: a named cluster must be there.
 
     Raises:
-        ConnectionError: it is not.
+        ConnectionError: it is not, or Ray does not start on this machine.
+        InvalidArgument: it is no address at all.
+        PoolClosed: this process was forked from one that was connected to Ray.
     """
+    check_not_forked()
     if ray.is_initialized():
         return False
-    named = address or os.environ.get("RAY_ADDRESS")
+    named = _checked_address(address or os.environ.get("RAY_ADDRESS") or "")
     if named and named != "local":
         join_ray(named, **options)
         return False
@@ -167,7 +213,16 @@ def start_ray(address: str | None, **options: Any) -> bool:
             pass
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING, **options}
     with _copies_past_the_cache():
-        ray.init(address="local", include_dashboard=False, **quiet)
+        for left in reversed(range(_STARTS)):
+            try:
+                ray.init(address="local", include_dashboard=False, **quiet)
+                break
+            except Exception as error:
+                # Ray gives its node 30 s, which on a busy machine may be too short.
+                if _NODE_LATE not in str(error):
+                    raise
+                if not left:
+                    raise ConnectionError(f"Ray does not start on this machine: {error}") from None
     return True
 
 

@@ -103,9 +103,10 @@ class ResultLost(PreprocessError):
 
 
 class PoolNotFound(PreprocessError):
-    """No pool of that name runs in the cluster; start one with `sglang-mm-ray start`."""
+    """No pool of that name runs in the cluster now; start one with `sglang-mm-ray start`."""
 
     code = "pool_not_found"
+    retriable = True
 
 
 class PoolClosed(PreprocessError):

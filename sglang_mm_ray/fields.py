@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from .errors import InvalidArgument
 
-__all__ = ["check_types"]
+__all__ = ["check_seconds", "check_types"]
 
 
 def check_types(config: Any) -> None:
@@ -23,6 +25,24 @@ def check_types(config: Any) -> None:
         value = getattr(config, name)
         if not _is(value, declared):
             raise InvalidArgument(f"{name} must be {_spelled(declared)}, not {type(value).__name__}")
+
+
+def check_seconds(name: str, value: object) -> float | None:
+    """A time that a caller allows, as a float; None is no limit.
+
+    A NaN in a heap of timers puts those of everybody else out of order.
+
+    Raises:
+        InvalidArgument: not a number, not finite, or negative.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InvalidArgument(f"{name} must be a number of seconds or None, not {type(value).__name__}")
+    seconds = float(value)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise InvalidArgument(f"{name} must be finite and not negative, not {seconds:g}; None is no limit")
+    return seconds
 
 
 def _is(value: object, declared: Any) -> bool:

@@ -39,13 +39,13 @@ class _InPieces:
 
 
 class _Joined:
-    """The memory of adjacent pieces; each of them keeps all of the value's memory alive."""
+    """The memory of adjacent pieces, all of which it keeps alive."""
 
     __slots__ = ("__array_interface__", "_kept")
 
-    def __init__(self, first: NDArray[np.uint8], shape: tuple[int, ...], dtype: str) -> None:
-        self.__array_interface__ = first.__array_interface__ | {"shape": shape, "typestr": dtype}
-        self._kept = first
+    def __init__(self, pieces: list[NDArray[np.uint8]], shape: tuple[int, ...], dtype: str) -> None:
+        self.__array_interface__ = pieces[0].__array_interface__ | {"shape": shape, "typestr": dtype}
+        self._kept = pieces
 
 
 def _joined(shape: tuple[int, ...], dtype: str, pieces: list[Any]) -> NDArray[Any]:
@@ -54,7 +54,7 @@ def _joined(shape: tuple[int, ...], dtype: str, pieces: list[Any]) -> NDArray[An
     if all(
         start + array.nbytes == after for start, array, after in zip(starts, arrays, starts[1:], strict=False)
     ):
-        return np.asarray(_Joined(arrays[0], shape, dtype))
+        return np.asarray(_Joined(arrays, shape, dtype))
     # Another version of Ray may lay them out otherwise.
     whole = np.concatenate(arrays).view(dtype).reshape(shape)
     whole.flags.writeable = False

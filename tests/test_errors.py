@@ -32,7 +32,7 @@ PUBLIC: dict[type[errors.PreprocessError], tuple[str, bool, tuple[type, ...]]] =
     errors.PoisonImage: ("poison_image", False, (errors.InputError,)),
     errors.WorkerLost: ("worker_lost", True, (Exception,)),
     errors.ResultLost: ("result_lost", True, (Exception,)),
-    errors.PoolNotFound: ("pool_not_found", False, (Exception,)),
+    errors.PoolNotFound: ("pool_not_found", True, (Exception,)),
     errors.PoolClosed: ("pool_closed", False, (Exception,)),
 }
 

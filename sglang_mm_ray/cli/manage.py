@@ -18,6 +18,13 @@ from .table import bytes_text, count_text, printable, render
 _CONTROL_TIMEOUT_S = 30.0
 
 
+def _pause_s(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < 1e6:
+        raise argparse.ArgumentTypeError("must be a positive number of seconds")
+    return seconds
+
+
 def add_parser(subparsers: Any) -> None:
     """Adds the subcommands."""
     start: argparse.ArgumentParser = subparsers.add_parser(
@@ -30,6 +37,12 @@ def add_parser(subparsers: Any) -> None:
     start.add_argument(
         "--allow-root", action="append", default=[], metavar="DIR", help="workers may read files below DIR"
     )
+    start.add_argument(
+        "--replace",
+        action="store_true",
+        help="take the place of the pool of that name, if one runs: it ends what it has begun, and requests "
+        "that come meanwhile wait for the new one",
+    )
     start.add_argument("--json", action="store_true", help="the status as one JSON object on stdout")
     add_pool_options(start)
     add_address(start, "the running one")
@@ -40,10 +53,10 @@ def add_parser(subparsers: Any) -> None:
         help="the pools of the cluster, or one pool's workers, caches and queues",
         description="Exit code 0 if every worker of the pool is live, 1 if some are missing.",
     )
-    status.add_argument("--name", help="name of a pool (default: list all pools)")
+    status.add_argument("--name", help="name of a pool (default: a line for each)")
     status.add_argument("--watch", action="store_true", help="go on, and redraw")
     status.add_argument(
-        "--interval-s", type=float, default=2.0, help="pause of --watch (default: %(default)s)"
+        "--interval-s", type=_pause_s, default=2.0, help="pause of --watch (default: %(default)s)"
     )
     status.add_argument("--json", action="store_true", help="JSON on stdout; with --watch a line each time")
     add_address(status, "the running one")
@@ -81,7 +94,9 @@ def run_start(arguments: argparse.Namespace) -> int:
 
     _connect(arguments.address)
     roots = tuple(os.path.abspath(root) for root in arguments.allow_root)
-    pool = PreprocessPool.start(arguments.name, config=pool_config(arguments, roots))
+    pool = PreprocessPool.start(
+        arguments.name, config=pool_config(arguments, roots), replace=arguments.replace
+    )
     try:
         status = pool.status()
     finally:
@@ -109,23 +124,64 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def _look(name: str | None) -> tuple[int, str, Any]:
-    import ray
     from ray.exceptions import RayError
 
     from ..cluster import find_controller, pool_names
 
     if name is None:
-        names = pool_names()
-        text = "\n".join(printable(item) for item in names) or "no pool runs in this cluster"
-        return EXIT_OK, text, names
+        return _look_at_all(pool_names())
     try:
-        controller = find_controller(name)
-        status: dict[str, Any] = ray.get(controller.status.remote(), timeout=_CONTROL_TIMEOUT_S)
+        status = _status(find_controller(name))
     except RayError as error:
         return EXIT_ERROR, f"the controller of {name!r} does not answer ({type(error).__name__})", None
+    return EXIT_OK if _is_whole(status) else EXIT_FAILURES, describe_pool(status), status
+
+
+def _status(controller: Any) -> dict[str, Any]:
+    import ray
+
+    status: dict[str, Any] = ray.get(controller.status.remote(), timeout=_CONTROL_TIMEOUT_S)
+    return status
+
+
+def _is_whole(status: dict[str, Any]) -> bool:
     live = all(worker["state"] != "starting" for worker in status["workers"])
-    whole = live and bool(status["workers"]) and not status["last_error"]
-    return EXIT_OK if whole else EXIT_FAILURES, describe_pool(status), status
+    return live and bool(status["workers"]) and not status["last_error"]
+
+
+def _look_at_all(names: list[str]) -> tuple[int, str, Any]:
+    from ray.exceptions import RayError
+
+    from ..cluster import find_controller
+
+    if not names:
+        return EXIT_OK, "no pool runs in this cluster", []
+    rows, facts, code = [], [], EXIT_OK
+    for name in names:
+        try:
+            status = _status(find_controller(name))
+        except (RayError, PoolNotFound) as error:
+            code = EXIT_FAILURES
+            facts.append({"pool": name, "last_error": f"does not answer ({type(error).__name__})"})
+            rows.append([printable(name), *["-"] * 6, "its controller does not answer"])
+            continue
+        workers = status["workers"]
+        code = code if _is_whole(status) else EXIT_FAILURES
+        facts.append(status)
+        rows.append(
+            [
+                printable(name),
+                status["model"],
+                status["transport"],
+                f"{sum(worker['state'] == 'live' for worker in workers)} of {len(workers)}",
+                count_text(sum(worker.get("threads", 0) for worker in workers)),
+                count_text(sum(worker.get("completed_images", 0) for worker in workers)),
+                count_text(status["replaced_workers"]),
+                printable(status["last_error"]) or "-",
+            ]
+        )
+    header = ["pool", "model", "transport", "live", "threads", "done", "replaced", "last error"]
+    return code, render(header, rows), facts
 
 
 def describe_pool(status: dict[str, Any]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import ray
@@ -10,8 +12,10 @@ from ray.exceptions import GetTimeoutError, RayError
 
 from ..cluster import CONTROLLER_CPUS, find_controller, kill_pool, live_nodes, reason_of
 from ..config import PoolConfig
-from ..errors import InvalidArgument, PoolNotFound, WorkerLost
+from ..deadline import within
+from ..errors import DeadlineExceeded, InvalidArgument, PoolNotFound, WorkerLost
 from ..reservations import actor_holders, other_holders, placed_on
+from ..router.succession import await_successor
 from .controller import create_controller
 from .room import why_no_controller
 
@@ -23,6 +27,7 @@ _POLL_S = 0.1
 # For a pool of that name that was just told to end.
 _NAME_FREE_WITHIN_S = 5.0
 _ANSWERS_WITHIN_S = 2.0
+_DRAIN_MORE_S = 10.0
 
 
 def open_controller(name: str, config: PoolConfig, *, detached: bool) -> Any:
@@ -36,13 +41,33 @@ def open_controller(name: str, config: PoolConfig, *, detached: bool) -> Any:
     try:
         _wait(controller, config.start_timeout_s)
     except RayError as error:
-        if placed_on(controller) is None:
-            reason = why_no_controller(live_nodes(), [*actor_holders(), *other_holders()])
-        else:
-            reason = f"is this package installed on every node? ({reason_of(error)})"
+        reason = f"is this package installed on every node? ({reason_of(error)})"
+        # A Ray client has no tables.
+        with contextlib.suppress(Exception):
+            if placed_on(controller) is None:
+                reason = why_no_controller(live_nodes(), [*actor_holders(), *other_holders()])
         kill_pool(name, controller)
         raise WorkerLost(f"the controller of pool {name!r} did not start: {reason}") from None
     return controller
+
+
+@contextlib.contextmanager
+def making_way(name: str, config: PoolConfig) -> Iterator[None]:
+    """Ends the pool of a name, if there is one, for another that starts meanwhile; its routers wait."""
+    try:
+        controller = find_controller(name)
+    except PoolNotFound:
+        yield
+        return
+    drains_s = config.drain_timeout_s + _DRAIN_MORE_S
+    await_successor(name, drains_s + config.start_timeout_s)
+    try:
+        with contextlib.suppress(RayError, DeadlineExceeded):
+            within(lambda: ray.get(controller.drain.remote(), timeout=drains_s), drains_s)
+        kill_pool(name, controller)
+        yield
+    finally:
+        await_successor(name, None)
 
 
 def _created(name: str, config: PoolConfig, detached: bool) -> Any:
@@ -80,7 +105,9 @@ def _wait(controller: Any, timeout_s: float) -> None:
 
 
 def _is_hopeless(controller: Any) -> bool:
-    if placed_on(controller) is not None:
-        return False
-    # Tasks end, actors stay.
-    return all(node.free_cpus + node.other_cpus < CONTROLLER_CPUS for node in live_nodes())
+    with contextlib.suppress(Exception):  # A Ray client has no tables.
+        # Tasks end, actors stay.
+        return placed_on(controller) is None and all(
+            node.free_cpus + node.other_cpus < CONTROLLER_CPUS for node in live_nodes()
+        )
+    return False

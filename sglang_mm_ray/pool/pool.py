@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import os
 import uuid
-from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
 from ..cluster import (
+    check_not_forked,
     find_controller,
     join_ray,
     kill_pool,
@@ -25,15 +25,15 @@ from ..cluster import (
     warm_store,
 )
 from ..config import PoolConfig
-from ..errors import InvalidArgument, PoolClosed, PoolNotFound, PreprocessError, ResultLost, WorkerLost
+from ..deadline import awaited, waited, within
+from ..errors import DeadlineExceeded, InvalidArgument, PoolClosed, PoolNotFound, ResultLost, WorkerLost
+from ..fields import check_seconds
 from ..results.image import ProcessedImage
-from ..router.requests import ImageOutcome
 from ..router.router import Router
-from .opening import open_controller
+from .calls import OnError, blocking_stream, checked, configured, many, pool_name, raises, stream
+from .opening import making_way, open_controller
 
 __all__ = ["PreprocessPool"]
-
-OnError = Literal["raise", "return"]
 
 _STORE_SHARE = 0.6
 _CONTROL_TIMEOUT_S = 30.0
@@ -44,7 +44,8 @@ class PreprocessPool:
 
     As a context manager it starts a pool that ends with the block, or with this process however that ends.
     If Ray is not running and no cluster is reachable, it starts Ray on this machine. `start` leaves a pool
-    running under a name, and `connect` finds it from anywhere in the cluster.
+    running under a name, and `connect` finds it from anywhere in the cluster. What they return follows the
+    name: where the pool ends and another one is started that gives the same results, requests go on there.
 
     All methods may be called from any thread.
 
@@ -57,6 +58,7 @@ class PreprocessPool:
     Raises:
         InvalidArgument: a configuration that cannot work, or a name that is taken.
         WorkerLost: no worker came up in time; the message says why.
+        PoolNotFound: the named cluster is not there, or Ray does not start on this machine.
     """
 
     def __init__(
@@ -68,9 +70,9 @@ class PreprocessPool:
         name: str | None = None,
         **fields: Any,
     ) -> None:
-        config = _configured(model, config, fields)
-        name = _checked_name(name or f"pool-{uuid.uuid4().hex[:8]}")
-        self._owns_ray = start_ray(address)
+        config = configured(model, config, fields)
+        name = pool_name(name or f"pool-{uuid.uuid4().hex[:8]}")
+        self._owns_ray = _start_ray(address)
         self._owns_pool = True
         try:
             self._open(name, config, detached=False)
@@ -91,9 +93,11 @@ class PreprocessPool:
     def _attach(self, name: str, config: PoolConfig, controller: Any) -> None:
         self.name = name
         self.config = config
-        self._controller = controller
+        self._pid = os.getpid()
         budget = config.object_store_budget_bytes or int(store_bytes() * _STORE_SHARE)
-        self._router: Router | None = Router(name, config, controller, budget)
+        # One that ends with its starter has no other of its name; whoever came by the name follows it.
+        follows = not self._owns_pool
+        self._router: Router | None = Router(name, config, controller, budget, follows=follows)
 
     def _wait(self, config: PoolConfig) -> None:
         if self._live().wait_for_workers(config.start_timeout_s) == 0:
@@ -109,20 +113,30 @@ class PreprocessPool:
         config: PoolConfig | None = None,
         *,
         address: str | None = None,
+        replace: bool = False,
         **fields: Any,
     ) -> PreprocessPool:
         """Starts a pool that goes on when this process ends; `stop` ends it.
 
+        Args:
+            name: Name of the pool.
+            model: As in `PreprocessPool`, and so are `config`, `address` and further keyword arguments.
+            replace: Whether to take the place of a pool of that name, if one runs. It ends what it has under
+                way; what is asked of it meanwhile waits, and goes on with the workers of the new pool where
+                that gives the same results.
+
         Raises:
             InvalidArgument: a configuration that cannot work, or a name that is taken.
             WorkerLost: no worker came up in time.
+            PoolNotFound: no cluster is there.
         """
-        config = _configured(model, config, fields)
-        _checked_name(name)
+        config = configured(model, config, fields)
+        pool_name(name)
         pool = cls.__new__(cls)
-        pool._owns_ray = start_ray(address)
+        pool._owns_ray = _start_ray(address)
         pool._owns_pool = False
-        pool._open(name, config, detached=True)
+        with making_way(name, config) if replace else contextlib.nullcontext():
+            pool._open(name, config, detached=True)
         return pool
 
     @classmethod
@@ -131,7 +145,9 @@ class PreprocessPool:
 
         Raises:
             PoolNotFound: none of that name; the message lists those that run.
+            PoolClosed: this process was forked from one that was connected to Ray.
         """
+        check_not_forked()
         if not ray.is_initialized():
             try:
                 join_ray(address)
@@ -141,7 +157,14 @@ class PreprocessPool:
                     f"pass address= ({reason_of(error)})"
                 ) from None
         controller = find_controller(name)
-        config_json, fingerprint = ray.get(controller.describe.remote(), timeout=_CONTROL_TIMEOUT_S)
+        try:
+            config_json, fingerprint = within(
+                lambda: ray.get(controller.describe.remote(), timeout=_CONTROL_TIMEOUT_S), _CONTROL_TIMEOUT_S
+            )
+        except RayError as error:
+            raise PoolNotFound(
+                f"the controller of pool {name!r} does not answer ({reason_of(error)})"
+            ) from None
         config = PoolConfig.from_json(config_json)
         if config.fingerprint() != fingerprint:
             raise InvalidArgument(
@@ -163,9 +186,22 @@ class PreprocessPool:
     def _live(self) -> Router:
         if self._router is None:
             raise PoolClosed(f"pool {self.name!r} is closed")
+        if self._is_forked():
+            raise PoolClosed(
+                f"pool {self.name!r} was opened by process {self._pid}, which forked this one, and Ray does "
+                'not work in a forked process; start it otherwise (multiprocessing.get_context("spawn")) and '
+                "connect there"
+            )
         if not self._router.is_connected():
             raise PoolClosed(f"pool {self.name!r} is gone, since Ray was shut down in this process")
         return self._router
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._pid
+
+    def _asked(self, call: Callable[[Any], Any], timeout_s: float = _CONTROL_TIMEOUT_S) -> Any:
+        controller = self._live().controller
+        return within(lambda: ray.get(call(controller), timeout=timeout_s), timeout_s)
 
     # Images
 
@@ -176,7 +212,7 @@ class PreprocessPool:
 
         Args:
             sources: What `source.classify` accepts.
-            timeout_s: For the whole request.
+            timeout_s: For the whole request; it holds whatever state Ray is in.
             on_error: `raise` raises the first error (by index) after all images are settled; `return` puts
                 each error in its image's place.
 
@@ -185,24 +221,23 @@ class PreprocessPool:
             DeadlineExceeded: the time ran out.
             PreprocessError: whatever is wrong with an image.
         """
-        raises = _raises(on_error)
-        future = self._live().submit(list(_many(sources)), timeout_s, raises)
-        try:
-            outcomes = future.result()
-        except BaseException:
-            future.cancel()
-            raise
-        return _checked(outcomes) if raises else outcomes
+        timeout_s = check_seconds("timeout_s", timeout_s)
+        first_raises = raises(on_error)
+        future = self._live().submit(list(many(sources)), timeout_s, first_raises)
+        outcomes = waited(future, timeout_s)
+        return checked(outcomes) if first_raises else outcomes
 
     async def preprocess_async(
         self, sources: Sequence[Any], *, timeout_s: float | None = None, on_error: OnError = "raise"
     ) -> list[Any]:
         """As `preprocess`, but awaits; cancelling the task drops what has not started."""
-        raises = _raises(on_error)
-        outcomes = await asyncio.wrap_future(self._live().submit(list(_many(sources)), timeout_s, raises))
-        return _checked(outcomes) if raises else outcomes
+        timeout_s = check_seconds("timeout_s", timeout_s)
+        first_raises = raises(on_error)
+        future = self._live().submit(list(many(sources)), timeout_s, first_raises)
+        outcomes = await awaited(future, timeout_s)
+        return checked(outcomes) if first_raises else outcomes
 
-    async def stream(
+    def stream(
         self, sources: Iterable[Any], *, timeout_s: float | None = None, on_error: OnError = "raise"
     ) -> AsyncIterator[tuple[int, Any]]:
         """Yields `(index, image)` as images finish; with `on_error="return"` the image may be an error.
@@ -213,39 +248,15 @@ class PreprocessPool:
         Raises:
             As `preprocess`; with `on_error="raise"` at the first failed image, which ends the stream.
         """
-        raises = _raises(on_error)
-        loop = asyncio.get_running_loop()
-        finished: deque[tuple[int, ImageOutcome] | BaseException | None] = deque()
-        arrived = asyncio.Event()
+        timeout_s = check_seconds("timeout_s", timeout_s)
+        return stream(self._live(), many(sources), timeout_s, raises(on_error))
 
-        def put(item: tuple[int, ImageOutcome] | BaseException | None) -> None:
-            finished.append(item)
-            # One wake for all that come before the consumer looks; one whose loop is closed hears nothing.
-            if len(finished) == 1:
-                with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(arrived.set)
-
-        running = self._live().stream(_many(sources), put, timeout_s)
-        try:
-            while True:
-                while not finished:
-                    arrived.clear()
-                    if not finished:
-                        await arrived.wait()
-                item = finished.popleft()
-                if item is None:
-                    return
-                if isinstance(item, BaseException):
-                    raise item
-                index, outcome = item
-                del item
-                if raises and isinstance(outcome, PreprocessError):
-                    raise outcome
-                yield index, outcome
-                # A generator that waits for the next image must not keep the last one.
-                del outcome
-        finally:
-            running.cancel()
+    def stream_blocking(
+        self, sources: Iterable[Any], *, timeout_s: float | None = None, on_error: OnError = "raise"
+    ) -> Iterator[tuple[int, Any]]:
+        """As `stream`, for callers without an event loop: `for index, image in pool.stream_blocking(...)`."""
+        timeout_s = check_seconds("timeout_s", timeout_s)
+        return blocking_stream(self._live(), many(sources), timeout_s, raises(on_error))
 
     def recompute(self, image: ProcessedImage, source: Any = None, *, timeout_s: float | None = None) -> Any:
         """Preprocesses an image again whose result was lost; returns a new `ProcessedImage`.
@@ -280,9 +291,11 @@ class PreprocessPool:
         """
         router = self._live()
         try:
-            status = ray.get(self._controller.status.remote(), timeout=_CONTROL_TIMEOUT_S)
-        except RayError as error:
-            raise PoolClosed(f"the controller of pool {self.name!r} does not answer: {error}") from None
+            status = self._asked(lambda controller: controller.status.remote())
+        except (RayError, DeadlineExceeded) as error:
+            raise PoolClosed(
+                f"the controller of pool {self.name!r} does not answer ({reason_of(error)})"
+            ) from None
         return {**status, "router": router.status()}
 
     def scale(self, num_workers: int | None) -> None:
@@ -290,10 +303,16 @@ class PreprocessPool:
 
         Raises:
             InvalidArgument: not a positive number.
+            PoolClosed: the pool's controller is gone.
+            DeadlineExceeded: it does not answer.
         """
-        self._live()
         self.config.replace(num_workers=num_workers)  # Refuses a number that cannot be.
-        ray.get(self._controller.scale.remote(num_workers), timeout=_CONTROL_TIMEOUT_S)
+        try:
+            self._asked(lambda controller: controller.scale.remote(num_workers))
+        except RayError as error:
+            raise PoolClosed(
+                f"the controller of pool {self.name!r} does not answer ({reason_of(error)})"
+            ) from None
 
     def close(self) -> None:
         """Leaves the pool; ends it if this object started it and it is not detached."""
@@ -308,19 +327,23 @@ class PreprocessPool:
         """Ends the pool for everybody: workers finish what they have, up to `drain_timeout_s`, and go."""
         if self._router is None:
             return
-        if not self._router.is_connected():
+        if self._is_forked() or not self._router.is_connected():
             self._leave()
             return
-        with contextlib.suppress(RayError):  # Whatever becomes of it, it is killed below.
+        controller = self._router.controller
+        # Whatever becomes of it, it is killed below.
+        with contextlib.suppress(RayError, DeadlineExceeded):
             if drain:
                 timeout_s = self.config.drain_timeout_s + _CONTROL_TIMEOUT_S
-                ray.get(self._controller.drain.remote(), timeout=timeout_s)
-        kill_pool(self.name, self._controller)
+                self._asked(lambda controller: controller.drain.remote(), timeout_s)
+        with contextlib.suppress(RayError, DeadlineExceeded):
+            within(lambda: kill_pool(self.name, controller), _CONTROL_TIMEOUT_S)
         self._leave()
 
     def _leave(self) -> None:
         router, self._router = self._router, None
-        if router is None:
+        # In a forked process the router's thread is not there, and Ray is another's.
+        if router is None or self._is_forked():
             return
         # One that the caller started in its place is not ours to end.
         ends_ray = self._owns_ray and router.is_connected()
@@ -338,36 +361,8 @@ class PreprocessPool:
         self.close()
 
 
-def _configured(model: str | None, config: PoolConfig | None, fields: dict[str, Any]) -> PoolConfig:
-    if model is not None:
-        fields = {"model": model, **fields}
+def _start_ray(address: str | None) -> bool:
     try:
-        return PoolConfig(**fields) if config is None else config.replace(**fields)
-    except TypeError as error:
-        raise InvalidArgument(f"PoolConfig: {error}") from None
-
-
-def _checked_name(name: str) -> str:
-    if not name or "/" in name or not name.isprintable():
-        raise InvalidArgument(f"a pool's name must be printable and without slashes, not {name!r}")
-    return name
-
-
-def _many(sources: Any) -> Any:
-    # A text or one file's bytes would be taken apart, and each character refused.
-    if isinstance(sources, (str, bytes, bytearray, memoryview)):
-        raise InvalidArgument(f"pass a list of sources, not one {type(sources).__name__}")
-    return sources
-
-
-def _raises(on_error: str) -> bool:
-    if on_error not in ("raise", "return"):
-        raise InvalidArgument(f'on_error must be "raise" or "return", not {on_error!r}')
-    return on_error == "raise"
-
-
-def _checked(outcomes: list[Any]) -> list[Any]:
-    for outcome in outcomes:
-        if isinstance(outcome, PreprocessError):
-            raise outcome
-    return outcomes
+        return start_ray(address)
+    except ConnectionError as error:
+        raise PoolNotFound(str(error)) from None

@@ -11,7 +11,9 @@ import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import ResultLost
+from ..deadline import within
+from ..errors import DeadlineExceeded, InvalidArgument, ResultLost
+from ..fields import check_seconds
 from ..messages import ImageFacts
 from ..stored_array import in_pieces
 
@@ -133,8 +135,14 @@ def read(stored: StoredResult, timeout_s: float) -> tuple[Any, StoredObject]:
     import ray
     from ray.exceptions import GetTimeoutError, RayError
 
+    from ..cluster import is_forked
+
+    if check_seconds("timeout_s", timeout_s) is None:
+        raise InvalidArgument("timeout_s of a read must be a number of seconds")
     digest = f"sha256:{stored.facts.digest.hex()[:16]}"
     # `ray.get` would start a Ray of its own, which does not know the result.
+    if is_forked():
+        raise ResultLost(f"the result of image {digest} cannot be read in a forked process; read it before")
     if not ray.is_initialized():
         raise ResultLost(
             f"the result of image {digest} is lost: Ray does not run here any more; read results "
@@ -142,8 +150,8 @@ def read(stored: StoredResult, timeout_s: float) -> tuple[Any, StoredObject]:
         )
     stored_object, place = stored.at
     try:
-        value = stored_object.value(place, timeout_s)
-    except GetTimeoutError:
+        value = within(lambda: stored_object.value(place, timeout_s), timeout_s)
+    except (GetTimeoutError, DeadlineExceeded):
         raise ResultLost(
             f"the result of image {digest} did not arrive within {timeout_s:g} s; recompute it"
         ) from None

@@ -18,7 +18,6 @@ from ..config import PoolConfig
 from ..errors import (
     DeadlineExceeded,
     InternalError,
-    PoolClosed,
     PreprocessError,
     WorkerLost,
 )
@@ -371,7 +370,7 @@ class Dispatcher:
         """Drops cached results whose node is gone."""
         self._cache.remove_if(lambda stored: stored.node_id not in alive_nodes)
 
-    def tick(self, last_error: str, closed: PoolClosed | None) -> None:
+    def tick(self, last_error: str, closed: PreprocessError | None) -> None:
         """Gives up on images for which there has been no worker for too long, or will be none."""
         waiting = self.scheduler.queued_images
         if self.scheduler.worker_ids or not waiting:

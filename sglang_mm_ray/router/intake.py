@@ -11,7 +11,7 @@ import numpy as np
 
 from .._core import common
 from ..config import PoolConfig
-from ..errors import PreprocessError
+from ..errors import InvalidArgument, PreprocessError
 from ..routing.batching import Cost
 from ..sources.source import Source, classify
 
@@ -83,7 +83,14 @@ class Intake:
 
     def estimate_all(self, sources: Sequence[object]) -> list[Cost]:
         """The cost of each."""
-        return [self.estimate(source) for source in sources]
+        return [self._estimate_any(source) for source in sources]
+
+    def _estimate_any(self, source: object) -> Cost:
+        try:
+            return self.estimate(source)
+        except Exception:
+            # Whatever is wrong with it, a released buffer say, is said where it is classified.
+            return self._cost(1920, 1080, 0)
 
     def classify_all(self, sources: Sequence[object]) -> list[Source | PreprocessError]:
         """Each source classified and hashed, or why it cannot be."""
@@ -95,3 +102,7 @@ def _classified(source: Any) -> Source | PreprocessError:
         return classify(source)
     except PreprocessError as error:
         return error
+    except MemoryError:
+        raise
+    except Exception as error:  # Of a caller's own object: one image's fault, not that of all.
+        return InvalidArgument(f"a {type(source).__name__} cannot be read: {type(error).__name__}: {error}")

@@ -48,6 +48,8 @@ class Reception:
         self._loop = asyncio.get_running_loop()
         self._open: set[Request] = set()
         self._closed_because: str | None = None
+        self._missing: Callable[[], PreprocessError] | None = None
+        self._holds = False
         self._warned_at = -_WARN_EVERY_S
 
     def add(
@@ -91,18 +93,35 @@ class Reception:
         """Whether the Ray is still there that this began with. To be asked before a call of Ray."""
         return connection() is self._connection
 
-    def closed(self) -> PoolClosed | None:
-        """Why nothing is taken any more; None while it is."""
+    def closed(self) -> PreprocessError | None:
+        """Why nothing is taken now; None while it is."""
         reason = self._closed_because
         if reason is None and not self.is_connected():
             reason = _RAY_IS_GONE
-        return None if reason is None else self._error(reason)
+        if reason is not None:
+            return self._error(reason)
+        # Workers go on for a while without anybody who leads them.
+        if self._missing is None or self._holds or self._dispatcher.scheduler.worker_ids:
+            return None
+        return self._missing()
 
     def _error(self, reason: str) -> PoolClosed:
         return PoolClosed(f"pool {self._pool!r} {reason}")
 
+    def lose(self, make_error: Callable[[], PreprocessError], *, holds: bool) -> None:
+        """No pool of the name is there now; what comes is refused, or with `holds` waits for the next one."""
+        if self._missing is None:
+            logger.warning("pool %s is lost: %s", self._pool, make_error())
+        self._missing, self._holds = make_error, holds
+
+    def find(self) -> None:
+        """A pool of the name is there again."""
+        if self._missing is not None:
+            logger.warning("pool %s is found again", self._pool)
+        self._missing = None
+
     def check_open(self) -> None:
-        """Raises `PoolClosed` once the pool is."""
+        """Raises what `closed` gives, if anything."""
         closed = self.closed()
         if closed is not None:
             raise closed

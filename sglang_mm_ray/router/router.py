@@ -9,13 +9,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from ray.exceptions import RayActorError, RayError
 
-from ..cluster import alive_nodes, find_controller, is_disconnecting, off_loop
+from ..cluster import alive_nodes, is_disconnecting, off_loop
 from ..config import PoolConfig
-from ..errors import PoolNotFound, PreprocessError
+from ..errors import InvalidArgument, PoolNotFound, PreprocessError
 from ..messages import Membership
 from ..metrics import RouterMetrics
 from ..routing.admission import StoreBudget
@@ -29,6 +30,7 @@ from .reception import INTAKE_IMAGES, Reception
 from .requests import ImageOutcome
 from .result_cache import ResultCache
 from .stream import Stream
+from .succession import look, successor_is_awaited
 
 __all__ = ["Router"]
 
@@ -40,12 +42,16 @@ _TICKS_PER_NODE_CHECK = 4
 _MEMBERSHIP_TIMEOUT_S = 30.0
 # A pool that has no room is not waited for any longer than it takes another one to end.
 _HOPELESS_FOR_S = 10.0
+_CANCELLATIONS = 10
+_CANCELLED_WITHIN_S = 0.5
 
 
 class Router:
     """Takes this process's requests to the workers of one pool. May be called from any thread."""
 
-    def __init__(self, pool: str, config: PoolConfig, controller: Any, budget_bytes: int) -> None:
+    def __init__(
+        self, pool: str, config: PoolConfig, controller: Any, budget_bytes: int, *, follows: bool = False
+    ) -> None:
         self._pool = pool
         self._config = config
         self._controller = controller
@@ -58,16 +64,23 @@ class Router:
         self._hopeless_since: float | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="mm-router", daemon=True)
-        self._ready = threading.Event()
+        self._begun: Future[None] = Future()
         self._budget_bytes = budget_bytes
+        self._follows = follows
         self._thread.start()
-        self._ready.wait()
+        self._begun.result()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._begin())
-        self._loop.run_forever()
-        self._loop.close()
+        try:
+            self._loop.run_until_complete(self._begin())
+        except BaseException as error:
+            self._begun.set_exception(error)
+        else:
+            self._begun.set_result(None)
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
 
     async def _begin(self) -> None:
         budget = StoreBudget(self._budget_bytes)
@@ -84,7 +97,6 @@ class Router:
         self._members_changed = asyncio.Event()
         self._spawn(self._follow())
         self._spawn(self._tick_forever())
-        self._ready.set()
 
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = self._loop.create_task(work)
@@ -111,8 +123,7 @@ class Router:
             except (RayActorError, asyncio.TimeoutError, TimeoutError):
                 # It restarts, or was replaced; workers go on without it, and so do we.
                 await asyncio.sleep(_TICK_S)
-                if self._reception.is_connected():
-                    await off_loop(self._find_again)
+                await self._search()
                 continue
             except RayError as error:
                 logger.warning("membership: %s", str(error).splitlines()[0])
@@ -126,15 +137,29 @@ class Router:
             self._dispatcher.apply(membership)
             self._members_changed.set()
             self._members_changed = asyncio.Event()
-            if membership.closed:
+            if membership.closed and self._follows:
+                await self._search(ended=True)
+            elif membership.closed:
                 self._reception.stop_taking("was stopped")
                 await asyncio.sleep(self._config.drain_timeout_s)
 
-    def _find_again(self) -> None:
-        try:
-            self._controller = find_controller(self._pool)
-        except (PoolNotFound, RayError):
-            logger.debug("the controller of pool %s is not there", self._pool)
+    async def _search(self, *, ended: bool = False) -> None:
+        """Until the name has a controller, and another one than that which `ended`."""
+        while self._reception.is_connected():
+            seen = await off_loop(lambda: look(self._pool, self._config, self._controller))
+            if seen.who == "other" and not seen.why_not:
+                self._controller = seen.controller
+                self._version = 0
+                self._reception.find()
+                return
+            if not self._follows or (seen.who in ("same", "unknown") and not ended):
+                return
+            if seen.why_not:
+                self._reception.lose(partial(_another_pool, self._pool, seen.why_not), holds=False)
+            elif seen.who != "unknown":
+                holds = await off_loop(lambda: successor_is_awaited(self._pool))
+                self._reception.lose(partial(_no_pool, self._pool), holds=holds)
+            await asyncio.sleep(_TICK_S)
 
     async def _tick_forever(self) -> None:
         nodes: frozenset[str] = frozenset()
@@ -248,6 +273,11 @@ class Router:
             "cache": self._cache.counters(),
         }
 
+    @property
+    def controller(self) -> Any:
+        """The actor that leads the pool now."""
+        return self._controller
+
     def is_connected(self) -> bool:
         """Whether the pool may be reached at all: Ray was not shut down here since."""
         return self._reception.is_connected()
@@ -269,9 +299,27 @@ class Router:
         self._reception.close("was closed")
         # Whoever waits has the answer in this turn of the loop, before the tasks end.
         await asyncio.sleep(0.05)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Before Python 3.12 `wait_for` can swallow a cancellation, so once is not enough.
+        for _ in range(_CANCELLATIONS):
+            for task in self._tasks:
+                task.cancel()
+            if not self._tasks:
+                break
+            await asyncio.wait(set(self._tasks), timeout=_CANCELLED_WITHIN_S)
+
+
+def _no_pool(pool: str) -> PoolNotFound:
+    return PoolNotFound(
+        f"no pool {pool!r} runs now; requests go on by themselves once one is started again "
+        f"(`sglang-mm-ray start --name {pool}`)"
+    )
+
+
+def _another_pool(pool: str, difference: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"pool {pool!r} is another one now, with other results: {difference}; connect to it anew, or start "
+        "one as it was"
+    )
 
 
 def _alive_nodes_or_none() -> frozenset[str] | None:

@@ -94,7 +94,10 @@ def test_a_pool_from_start_to_stop(cluster: None, tmp_path: Path, capsys: pytest
     assert "vision" in capsys.readouterr().err
 
     assert main(["status"]) == 0
-    assert capsys.readouterr().out.split() == ["vision"]
+    shown = capsys.readouterr().out
+    assert "vision" in shown and "uint8" in shown and "1 of 1" in shown
+    assert main(["status", "--json"]) == 0
+    assert [status["pool"] for status in json.loads(capsys.readouterr().out)] == ["vision"]
     assert main(["status", "--name", "vision", "--json"]) == 0
     status = json.loads(capsys.readouterr().out)
     assert [worker["state"] for worker in status["workers"]] == ["live"]

@@ -14,15 +14,11 @@ def local_ray() -> Iterator[None]:
     """Ray on this machine with four CPUs, whatever it really has."""
     import ray
 
+    from sglang_mm_ray.cluster import start_ray
+
     if ray.is_initialized():
         ray.shutdown()
-    ray.init(
-        address="local",
-        num_cpus=4,
-        object_store_memory=STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+    # It tries again where Ray gives up on a node that is slow to come up.
+    start_ray("local", num_cpus=4, object_store_memory=STORE_BYTES, logging_level="ERROR")
     yield
     ray.shutdown()

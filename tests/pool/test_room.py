@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import ray
+from waiting import until
 
 import sglang_mm_ray as smr
 from sglang_mm_ray import cluster
@@ -26,14 +27,7 @@ QUICK: dict[str, Any] = {"warm_bytes": 0, "metrics": False, "heartbeat_interval_
 def two_cpus() -> Iterator[None]:
     if ray.is_initialized():
         ray.shutdown()
-    ray.init(
-        address="local",
-        num_cpus=2,
-        object_store_memory=100 << 20,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+    cluster.start_ray("local", num_cpus=2, object_store_memory=100 << 20, logging_level="ERROR")
     yield
     ray.shutdown()
 
@@ -47,13 +41,6 @@ class Trainer:
 @ray.remote
 def crunch(seconds: float) -> None:
     time.sleep(seconds)
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.05)
 
 
 def test_a_placed_actor_counts_although_its_node_has_not_told_of_it(
@@ -175,7 +162,7 @@ def test_two_pools_that_start_at_once_share_or_one_says_why(two_cpus: None) -> N
 def test_a_cluster_without_cpus_is_not_said_to_be_held_by_anybody() -> None:
     if ray.is_initialized():
         ray.shutdown()
-    ray.init(address="local", num_cpus=0, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    cluster.start_ray("local", num_cpus=0, logging_level="ERROR")
     try:
         with pytest.raises(smr.WorkerLost, match="none of the 1 nodes has CPUs") as caught:
             smr.PreprocessPool(**QUICK, start_timeout_s=300.0)
