@@ -89,7 +89,9 @@ impl Job<'_> {
             let picture = timed(&mut times.decode_s, || decode::Picture::open(data, self.limits))?;
             self.make(Input::Encoded(&picture), times)
         };
-        let (made, digest) = if digest.is_none() && data.len() >= SMALLEST_HASH_BESIDE_BYTES {
+        let hashes_beside = digest.is_none() && data.len() >= SMALLEST_HASH_BESIDE_BYTES;
+        // Elsewhere than in the pool, rayon would start another one.
+        let (made, digest) = if hashes_beside && rayon::current_thread_index().is_some() {
             rayon::join(make, hash)
         } else {
             (make(), hash())
@@ -145,15 +147,38 @@ pub fn preprocess_batch(job: Job<'_>, datas: &[&[u8]], digests: &[ContentDigest]
     side_by_side(datas, |at| job.preprocess(datas[at], digests.get(at).copied()))
 }
 
-/// Runs `work` for each index of `datas` on the pool, longest data first, and returns the results in order.
+// Calls that are at work in this process.
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs `work` for each index of `datas`, longest data first, and returns the results in order.
 ///
 /// The long ones first, so that no thread is left alone with one at the end; one at a time from a shared
-/// counter, so that the short ones go to whichever thread is free. While those to come keep the other threads busy for as
-/// long as an image may take, it stays on its thread. A panic becomes the result of its image.
+/// counter, so that the short ones go to whichever thread is free. An image stays on its thread while the others, those to
+/// come or those of other calls, keep the other threads busy; a single one then stays on the thread of the call. A panic
+/// becomes the result of its image.
 pub fn side_by_side<T: Send + Sync>(
     datas: &[&[u8]],
     work: impl Fn(usize) -> Result<T> + Sync,
 ) -> Vec<Result<T>> {
+    side_by_side_among(&CALLS, datas, work)
+}
+
+fn side_by_side_among<T: Send + Sync>(
+    calls: &AtomicUsize,
+    datas: &[&[u8]],
+    work: impl Fn(usize) -> Result<T> + Sync,
+) -> Vec<Result<T>> {
+    let threads = threads::pool().current_num_threads();
+    let _call = Counted::new(calls);
+    let others_keep_busy = || calls.load(Ordering::Relaxed) >= threads;
+    let run = |at: usize, whole: bool| {
+        let whole = whole || others_keep_busy();
+        catch_unwind(AssertUnwindSafe(|| threads::keeping_whole(whole, || work(at))))
+            .unwrap_or_else(|panic| Err(CoreError::from_panic(&*panic)))
+    };
+    if datas.len() == 1 && others_keep_busy() {
+        return vec![run(0, true)];
+    }
     let mut order: Vec<usize> = (0..datas.len()).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(datas[at].len()));
     let results: Vec<OnceLock<Result<T>>> = datas.iter().map(|_| OnceLock::new()).collect();
@@ -163,15 +188,13 @@ pub fn side_by_side<T: Send + Sync>(
         while let Some(&at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
             let bytes = datas[at].len();
             let others_bytes = ahead_bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
-            let whole = others_bytes / rayon::current_num_threads() >= bytes;
-            let result = catch_unwind(AssertUnwindSafe(|| threads::keeping_whole(whole, || work(at))));
             // Each index is taken once, so its place is empty.
-            let _ = results[at].set(result.unwrap_or_else(|panic| Err(CoreError::from_panic(&*panic))));
+            let _ = results[at].set(run(at, others_bytes / threads >= bytes));
         }
     };
     threads::pool().install(|| {
         rayon::scope(|scope| {
-            for _ in 1..rayon::current_num_threads().min(datas.len()) {
+            for _ in 1..threads.min(datas.len()) {
                 scope.spawn(|_| take_turns());
             }
             take_turns();
@@ -179,6 +202,21 @@ pub fn side_by_side<T: Send + Sync>(
     });
     let missing = || Err(CoreError::Internal("an image was not processed".to_owned()));
     results.into_iter().map(|result| result.into_inner().unwrap_or_else(missing)).collect()
+}
+
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(counter: &'a AtomicUsize) -> Self {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Self(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -208,10 +246,12 @@ mod tests {
 
     #[test]
     fn an_image_is_spread_once_the_others_are_not_enough_for_the_other_threads() {
+        let calls = AtomicUsize::new(0);
         let spread = |lens: &[usize]| -> Vec<usize> {
             let datas: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
             let slices: Vec<&[u8]> = datas.iter().map(Vec::as_slice).collect();
-            side_by_side(&slices, |_| Ok(threads::spread())).into_iter().map(|n| n.unwrap_or(0)).collect()
+            let results = side_by_side_among(&calls, &slices, |_| Ok(threads::spread()));
+            results.into_iter().map(|spread| spread.unwrap_or(0)).collect()
         };
         let all = threads::pool().current_num_threads();
         assert_eq!(spread(&[9]), [all]);
@@ -219,6 +259,21 @@ mod tests {
         let many = spread(&[5; 1000]);
         assert_eq!((many[0], many[999]), (1, all));
         assert_eq!(threads::keeping_whole(true, threads::spread), 1);
+        assert_eq!(calls.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn an_image_stays_on_the_thread_of_its_call_while_other_calls_keep_the_others_busy() {
+        let all = threads::pool().current_num_threads();
+        let (data, here) = ([&[7_u8][..]], std::thread::current().id());
+        let where_and_spread = |others: usize| {
+            let work = |_| Ok((std::thread::current().id(), threads::spread()));
+            let results = side_by_side_among(&AtomicUsize::new(others), &data, work);
+            results.into_iter().next().and_then(Result::ok).expect("a result")
+        };
+        assert_eq!(where_and_spread(all), (here, 1));
+        let (thread, spread) = where_and_spread(0);
+        assert_eq!((thread == here, spread), (all == 1, all));
     }
 
     #[test]

@@ -184,6 +184,13 @@ def test_misuse_is_refused() -> None:
             processor.finish(pixels, "bf16", wrong)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="flat uint8 view"):
             processor.finish_batch([pixels], "bf16", wrong)  # type: ignore[arg-type]
+    memory = bytearray(pixels.nbytes + out.size)
+    over = np.frombuffer(memory, np.uint8, out.size, pixels.nbytes - 1)
+    under = np.frombuffer(memory, np.uint8, pixels.nbytes).reshape(pixels.shape)
+    with pytest.raises(_core.InvalidArgument, match="over the pixels"):
+        processor.finish(under, "bf16", over)
+    with pytest.raises(_core.InvalidArgument, match="over the pixels"):
+        processor.finish_batch([under], "bf16", over)
     out.flags.writeable = False
     with pytest.raises(_core.InvalidArgument, match="writable"):
         processor.finish(pixels, "bf16", out)
@@ -237,3 +244,38 @@ def test_finish_batch_refuses_what_does_not_fit_and_writes_nothing() -> None:
     with pytest.raises(TypeError):
         processor.finish_batch([np.zeros((2, 2), np.uint8)], "bf16", np.zeros(size, np.uint8))
     processor.finish_batch([], "bf16", np.zeros(0, np.uint8))
+
+
+@pytest.mark.parametrize("transport", ["bf16", "float32"])
+def test_late_normalising_goes_by_the_size_of_the_source(transport: str) -> None:
+    for family in ("inkling", "qwen_vl"):
+        processor = _core.processor(family)
+        pixels = scene(123, 77)
+        late = processor.preprocess_rgb(pixels, "uint8")
+        [want] = processor.preprocess_rgb(pixels, transport).tensors.values()
+        assert late.source_size == (123, 77)
+        out = np.full(want.nbytes, 0xAA, np.uint8)
+        processor.finish(late.tensors["pixels"], transport, out, source=late.source_size)
+        np.testing.assert_array_equal(out, want.reshape(-1).view(np.uint8))
+        out.fill(0xAA)
+        processor.finish_batch([late.tensors["pixels"]], transport, out, sources=[late.source_size])
+        np.testing.assert_array_equal(out, want.reshape(-1).view(np.uint8))
+        with pytest.raises(_core.InvalidArgument, match="resized to"):
+            processor.finish(late.tensors["pixels"][1:], transport, out, source=late.source_size)
+        with pytest.raises(_core.InvalidArgument, match="2 sources for 1"):
+            processor.finish_batch([late.tensors["pixels"]], transport, out, sources=[(1, 1), (1, 1)])
+
+
+def test_facts_of_a_request_that_a_family_does_not_know_are_refused() -> None:
+    processor = _core.processor("inkling")
+    assert processor.request_key({"num_images": 3, "token_budget": 100}) == ""
+    assert processor.plan(40, 40, request={"num_images": 3}) == processor.plan(40, 40)
+    for call in (
+        lambda: processor.request_key({"detail": "high"}),
+        lambda: processor.plan(40, 40, request={"detail": "high"}),
+        lambda: processor.preprocess_rgb(scene(4, 4), request={"detail": "high"}),
+    ):
+        with pytest.raises(_core.InvalidArgument, match="detail"):
+            call()
+    [refused] = processor.preprocess_batch([jpeg()], request={"detail": "high"})
+    assert isinstance(refused, _core.InvalidArgument)

@@ -96,3 +96,26 @@ def test_any_strides_are_read_in_their_order() -> None:
 def test_bad_calls_raise(call: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         call()
+
+
+def unaligned(values: np.ndarray) -> np.ndarray:
+    """The same values, each one byte beyond where its type wants to be."""
+    memory = np.zeros(values.nbytes + 1, np.uint8)
+    memory[1:] = values.reshape(-1).view(np.uint8)
+    return memory[1:].view(values.dtype).reshape(values.shape)
+
+
+def within_records(values: np.ndarray) -> np.ndarray:
+    """The same values, as a field of records of 5 bytes."""
+    records = np.zeros(values.shape, [("a", "u1"), ("value", values.dtype)])
+    records["value"] = values
+    return records["value"]
+
+
+@pytest.mark.parametrize("laid_out", [unaligned, within_records, np.asfortranarray])
+def test_floats_are_read_right_however_they_lie(laid_out: Any) -> None:
+    values = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    odd = laid_out(values)
+    np.testing.assert_array_equal(odd, values)
+    np.testing.assert_array_equal(transforms.pad_to_grid(odd, 2, 0.0), values)
+    np.testing.assert_array_equal(transforms.extract_patches_hwc(odd, 2), values[None])

@@ -4,17 +4,20 @@
 //! third of the traffic; measured on the patchify kernel it costs more than the whole arithmetic.
 #![allow(unsafe_code)]
 
+use std::marker::PhantomData;
+
 use super::simd::Level;
 
 /// Copies past the cache; what it wrote is visible to other threads once it is dropped.
 pub struct Streamer {
-    _only_by_for_level: (),
+    // The fence orders the stores of its own thread, so it must not be dropped on another; nor made but by `for_level`.
+    _stays_on_its_thread: PhantomData<*const ()>,
 }
 
 impl Streamer {
     /// A streamer, if `level` has stores past the cache.
     pub fn for_level(level: Level) -> Option<Self> {
-        matches!(level, Level::Avx2 | Level::Avx512).then_some(Self { _only_by_for_level: () })
+        matches!(level, Level::Avx2 | Level::Avx512).then_some(Self { _stays_on_its_thread: PhantomData })
     }
 
     /// Copies `source` to `out`.

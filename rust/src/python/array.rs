@@ -13,7 +13,8 @@ use crate::tensor::{DType, Tensor};
 /// Keeps a pooled buffer alive for the arrays that look into it; the buffer returns to the pool with the last.
 #[pyclass(frozen, module = "sglang_mm_ray._core")]
 pub struct PooledMemory {
-    buffer: Buffer,
+    // Never read, but the arrays' memory is its.
+    _buffer: Buffer,
 }
 
 /// A tensor as a numpy array; bfloat16 becomes its bits in `uint16`.
@@ -42,15 +43,23 @@ pub fn flat_array<T: Element + bytemuck::Pod>(py: Python<'_>, buffer: Buffer) ->
 
 fn array<'py, T: Element + bytemuck::Pod>(
     py: Python<'py>,
-    buffer: Buffer,
+    mut buffer: Buffer,
     shape: &[usize],
 ) -> PyResult<Bound<'py, PyAny>> {
-    let owner = Bound::new(py, PooledMemory { buffer })?;
-    let values: &[T] = bytemuck::try_cast_slice(owner.get().buffer.bytes())
+    let values: &mut [T] = bytemuck::try_cast_slice_mut(buffer.bytes_mut())
         .map_err(|error| to_python(CoreError::Internal(format!("tensor memory: {error}"))))?;
-    let view = ArrayViewD::from_shape(IxDyn(shape), values)
-        .map_err(|error| to_python(CoreError::Internal(format!("tensor shape: {error}"))))?;
-    // SAFETY: the view's memory belongs to `owner`, which never moves or frees it while it lives, and the
-    // array holds `owner`. No Rust reference to the buffer outlives this call, so Python may write to it.
-    Ok(unsafe { PyArrayDyn::borrow_from_array(&view, owner.clone().into_any()) }.into_any())
+    if shape.iter().product::<usize>() != values.len() {
+        let reason = format!("{} values have not the shape {shape:?}", values.len());
+        return Err(to_python(CoreError::Internal(reason)));
+    }
+    let first = values.as_mut_ptr();
+    let owner = Bound::new(py, PooledMemory { _buffer: buffer })?;
+    // SAFETY: `first` points to as many values as the shape has, aligned and initialised, in memory that belongs to
+    // `owner`, which never moves or frees it while it lives, and the array holds `owner`. The pointer was taken to write,
+    // and no Rust reference to the buffer is made after it, so Python may write.
+    Ok(unsafe {
+        let view = ArrayViewD::from_shape_ptr(IxDyn(shape), first.cast_const());
+        PyArrayDyn::borrow_from_array(&view, owner.into_any())
+    }
+    .into_any())
 }

@@ -1,7 +1,9 @@
 //! HWC uint8 arrays from Python, of any strides.
 
 use numpy::ndarray::{CowArray, Ix3};
-use numpy::{Element, PyArrayDescrMethods, PyReadonlyArray3, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::{
+    Element, PyArrayDescrMethods, PyArrayMethods, PyReadonlyArray3, PyUntypedArray, PyUntypedArrayMethods,
+};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
@@ -96,12 +98,23 @@ impl<T> Hwc<'_, T> {
     }
 }
 
+// Whether all values lie at multiples of their own size: no view of Rust's can have others.
+fn is_addressable<T: Element>(array: &PyReadonlyArray3<'_, T>) -> bool {
+    let whole = |stride: isize| stride.unsigned_abs().is_multiple_of(size_of::<T>());
+    array.strides().iter().all(|&stride| whole(stride)) && array.data().is_aligned()
+}
+
 impl<'a, 'py, T: Element> FromPyObject<'a, 'py> for HwcArray<'py, T> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         if let Ok(array) = object.extract::<PyReadonlyArray3<'py, T>>() {
-            return Ok(Self { array });
+            if is_addressable(&array) {
+                return Ok(Self { array });
+            }
+            // Values within records, or at any address: numpy reads them where Rust must not.
+            let copy = object.call_method1("copy", ("C",))?;
+            return Ok(Self { array: copy.extract()? });
         }
         let found = match object.cast::<PyUntypedArray>() {
             Ok(array) => format!("a {} array of {} dimensions", array.dtype(), array.ndim()),

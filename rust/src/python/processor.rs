@@ -285,6 +285,7 @@ impl PyProcessor {
         let image = Resized { pixels: pixels.values()?, plan: &plan };
         let mut out = writable(out)?;
         let out = contiguous(&mut out)?;
+        apart(out, image.pixels)?;
         run(py, || threads::pool().install(|| finish(&self.inner, image, transport, out)))
     }
 
@@ -316,6 +317,7 @@ impl PyProcessor {
         let images = images.collect::<PyResult<Vec<_>>>()?;
         let mut out = writable(out)?;
         let out = contiguous(&mut out)?;
+        images.iter().try_for_each(|image| apart(out, image.pixels))?;
         run(py, || finish_batch(&self.inner, &images, transport, out, offsets_bytes.as_deref()))
     }
 }
@@ -342,6 +344,15 @@ fn writable<'py>(out: &Bound<'py, PyAny>) -> PyResult<PyReadwriteArray1<'py, u8>
 
 fn contiguous<'a>(out: &'a mut PyReadwriteArray1<'_, u8>) -> PyResult<&'a mut [u8]> {
     out.as_slice_mut().map_err(|_| to_python(CoreError::argument("the output must be contiguous")))
+}
+
+// Two arrays of one memory may have nothing else in common, so that no borrow tells.
+fn apart(out: &[u8], pixels: &[u8]) -> PyResult<()> {
+    let (out, pixels) = (out.as_ptr_range(), pixels.as_ptr_range());
+    if pixels.end <= out.start || out.end <= pixels.start {
+        return Ok(());
+    }
+    Err(to_python(CoreError::argument("the output lies over the pixels; pass other memory")))
 }
 
 fn tensors_dict<'py>(py: Python<'py>, tensors: &[TensorSpec]) -> PyResult<Bound<'py, PyDict>> {

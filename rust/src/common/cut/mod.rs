@@ -201,10 +201,6 @@ impl Cutter<'_> {
         }
         let table = T::table(self.normaliser);
         let (colour, mut patch) = (self.colour(), Vec::new());
-        let mut next = |gather: &dyn Fn(Source<'_>, &mut [u8]), stage: &mut [u8]| {
-            let Some((x, y)) = corners.next() else { return };
-            gather(rows.source(x, y, &block, colour, &mut patch), stage);
-        };
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         {
             let is_planar = block.order != Order::Interleaved;
@@ -212,10 +208,9 @@ impl Cutter<'_> {
                 ($kernel:expr) => {{
                     let kernel = $kernel;
                     let gather = |stage: &mut [u8]| {
-                        next(
-                            &|source, stage| lines::Kernel::<T>::gather(&kernel, source, &block, stage),
-                            stage,
-                        );
+                        let Some((x, y)) = corners.next() else { return };
+                        let source = rows.source(x, y, &block, colour, &mut patch);
+                        lines::Kernel::<T>::gather(&kernel, source, &block, stage);
                     };
                     if is_planar {
                         return lines::write_planar(&kernel, table, &block, gather, out);
@@ -227,10 +222,8 @@ impl Cutter<'_> {
                 with_kernel!(self, T, write_by);
             }
         }
-        let mut stage = vec![0; block.values()];
-        for values in out.chunks_exact_mut(block.values()) {
-            next(&|source, stage| scalar::gather(source, &block, stage), &mut stage);
-            scalar::convert(table, &block, &stage, values);
+        for ((x, y), values) in corners.zip(out.chunks_exact_mut(block.values())) {
+            scalar::write(rows.source(x, y, &block, colour, &mut patch), &block, table, values);
         }
     }
 
@@ -256,9 +249,8 @@ impl Cutter<'_> {
             }
             with_kernel!(self, T, write_by);
         }
-        scalar::gather(source, block, stage);
-        for ((table, bytes), out) in table.iter().zip(stage.chunks_exact(block.run_values())).zip(out) {
-            scalar::convert_run(table, bytes, out);
+        for (channel, out) in out.into_iter().enumerate() {
+            scalar::write_plane(source, block, channel, &table[channel], out);
         }
     }
 }

@@ -32,6 +32,7 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
+    #[inline]
     pub(super) fn covers(&self, x: usize, y: usize, columns: usize, rows: usize) -> bool {
         x >= self.left
             && y >= self.top
@@ -58,6 +59,7 @@ impl<'a> Rows<'a> {
     }
 
     // Where the pixels of a block are: in the picture, or in `patch` if it reaches beyond.
+    #[inline]
     pub(super) fn source<'s>(
         &self,
         x: usize,
@@ -69,11 +71,23 @@ impl<'a> Rows<'a> {
     where
         'a: 's,
     {
-        let &Self { bytes, row_bytes, left, top, .. } = self;
         if self.covers(x, y, block.columns, block.rows) {
-            let start = (y - top) * row_bytes + (x - left) * CHANNELS;
-            return Source { pixels: bytes, row_bytes, start };
+            let start = (y - self.top) * self.row_bytes + (x - self.left) * CHANNELS;
+            return Source { pixels: self.bytes, row_bytes: self.row_bytes, start };
         }
+        self.patched(x, y, block, colour, patch)
+    }
+
+    #[cold]
+    fn patched<'s>(
+        &self,
+        x: usize,
+        y: usize,
+        block: &Block,
+        colour: [u8; CHANNELS],
+        patch: &'s mut Vec<u8>,
+    ) -> Source<'s> {
+        let &Self { bytes, row_bytes, left, .. } = self;
         let patch_bytes = block.columns * CHANNELS;
         patch.resize(block.rows * patch_bytes, 0);
         fill(patch, colour);

@@ -1,23 +1,43 @@
-//! The reference: bytes put in order one by one, and a table for each channel.
+//! The reference: a table of each channel, looked up value by value.
 
 use super::{Block, Order, Source};
 use crate::common::normalise::{CHANNELS, Table};
 
-/// Puts the bytes of a block in the order of its values.
-pub fn gather(source: Source<'_>, block: &Block, stage: &mut [u8]) {
+/// Writes the values of a block.
+pub fn write<T: Copy>(source: Source<'_>, block: &Block, table: &Table<T>, out: &mut [T]) {
     let Source { pixels, row_bytes, start } = source;
+    let line = |row: usize| &pixels[start + row * row_bytes..][..block.columns * CHANNELS];
     if block.order == Order::Interleaved {
-        return pack(source, block, stage);
+        for (row, out) in out.chunks_exact_mut(block.columns * CHANNELS).enumerate() {
+            let (pixels, _) = line(row).as_chunks::<CHANNELS>();
+            for (values, &[red, green, blue]) in out.as_chunks_mut::<CHANNELS>().0.iter_mut().zip(pixels) {
+                *values =
+                    [table[0][usize::from(red)], table[1][usize::from(green)], table[2][usize::from(blue)]];
+            }
+        }
+        return;
     }
     let (channel_step, copy_step) = block.steps();
-    for row in 0..block.rows {
+    for (channel, table) in table.iter().enumerate() {
+        let plane = channel * channel_step..channel * channel_step + block.rows * block.columns;
+        write_plane(source, block, channel, table, &mut out[plane.clone()]);
+        (1..block.copies).for_each(|copy| out.copy_within(plane.clone(), plane.start + copy * copy_step));
+    }
+}
+
+/// Writes the values of one channel of a block.
+pub fn write_plane<T: Copy>(
+    source: Source<'_>,
+    block: &Block,
+    channel: usize,
+    table: &[T; 256],
+    out: &mut [T],
+) {
+    let Source { pixels, row_bytes, start } = source;
+    for (row, values) in out.chunks_exact_mut(block.columns).enumerate() {
         let line = &pixels[start + row * row_bytes..][..block.columns * CHANNELS];
-        for (column, pixel) in line.as_chunks::<CHANNELS>().0.iter().enumerate() {
-            for (channel, &byte) in pixel.iter().enumerate() {
-                for copy in 0..block.copies {
-                    stage[channel * channel_step + copy * copy_step + row * block.columns + column] = byte;
-                }
-            }
+        for (value, pixel) in values.iter_mut().zip(line.as_chunks::<CHANNELS>().0) {
+            *value = table[usize::from(pixel[channel])];
         }
     }
 }
@@ -49,28 +69,5 @@ fn pack_pairs<const PART: usize>(source: Source<'_>, block: &Block, stage: &mut 
         };
         packed[..PART].copy_from_slice(first);
         packed[len - PART..].copy_from_slice(last);
-    }
-}
-
-/// The values of a block whose bytes are in order.
-pub fn convert<T: Copy>(table: &Table<T>, block: &Block, stage: &[u8], out: &mut [T]) {
-    if block.order == Order::Interleaved {
-        for (values, pixel) in out.as_chunks_mut::<CHANNELS>().0.iter_mut().zip(stage.as_chunks().0) {
-            let [red, green, blue]: &[u8; CHANNELS] = pixel;
-            *values =
-                [table[0][usize::from(*red)], table[1][usize::from(*green)], table[2][usize::from(*blue)]];
-        }
-        return;
-    }
-    let run = block.run_values();
-    for (at, (values, bytes)) in out.chunks_exact_mut(run).zip(stage.chunks_exact(run)).enumerate() {
-        convert_run(&table[at % CHANNELS], bytes, values);
-    }
-}
-
-/// The values of one channel.
-pub fn convert_run<T: Copy>(table: &[T; 256], bytes: &[u8], out: &mut [T]) {
-    for (value, &byte) in out.iter_mut().zip(bytes) {
-        *value = table[usize::from(byte)];
     }
 }

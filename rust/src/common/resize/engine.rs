@@ -55,6 +55,8 @@ impl Passes {
     /// threads worked, in total.
     pub fn run(&self, source: Rows, target: Target, out: &mut [u8]) -> Result<f64> {
         let Target { rows, row_bytes, .. } = target;
+        // What the kernels' loads rely on.
+        assert!(source.bytes.len() >= source.count * source.row_bytes, "the source has all its rows");
         let parts =
             threads::spread().min((source.bytes.len() + rows * row_bytes) / PART_BYTES).min(rows / 32);
         if parts <= 1 {
