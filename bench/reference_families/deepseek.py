@@ -111,7 +111,7 @@ def deepseek_vl2() -> list[Variant]:
 
         return run
 
-    three = {"images": 3}
+    three = {"num_images": 3}
     return [
         Variant("sglang", config | {"backend": "pil"}, runner(True), (*inputs.usual((768, 384)), *TILED[4:])),
         Variant("third_image", config | {"backend": "pil"}, runner(False), SOME, three),
@@ -155,9 +155,9 @@ def deepseek_ocr() -> list[Variant]:
     every = (*inputs.usual((1024, 1024)), *TILED[4:], Input("RGB", 640, 640), Input("RGB", 641, 300))
     return [
         Variant("ocr", config, runner(640, False, True), every),
-        Variant("ocr_third_image", config, runner(640, False, False), TILED[:4], {"images": 3}),
+        Variant("ocr_third_image", config, runner(640, False, False), TILED[:4], {"num_images": 3}),
         Variant("ocr2", ocr2, runner(768, True, True), (*TILED, Input("RGB", 768, 700))),
-        Variant("ocr2_third_image", ocr2, runner(768, True, False), TILED[2:4], {"images": 3}),
+        Variant("ocr2_third_image", ocr2, runner(768, True, False), TILED[2:4], {"num_images": 3}),
     ]
 
 

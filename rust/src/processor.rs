@@ -126,6 +126,7 @@ impl Processor {
         if let [ViewPlace { view, dtype, .. }] = &views[..]
             && *dtype != DType::U8
             && picture.comes_by_rows()
+            && view.first.is_none()
             && view.resize().is_none()
             && is_whole(view.source, source.width, source.height)
             && is_whole(view.keep, view.width, view.height)
@@ -194,6 +195,17 @@ impl Processor {
             Some(cut)
         };
         let pixels = cut.as_ref().map_or(pixels, Buffer::bytes);
+        let first = match view.first_resize() {
+            None => None,
+            Some((size, filter, arithmetic)) => {
+                let mut first = Buffer::take(size.out_width * size.out_height * CHANNELS)?;
+                let out = first.bytes_mut();
+                let resize = || resize::resize(pixels, CHANNELS, size, filter, arithmetic, out);
+                timed(&mut times.resize_s, resize)?;
+                Some(first)
+            }
+        };
+        let pixels = first.as_ref().map_or(pixels, Buffer::bytes);
         let keeps_whole = is_whole(view.keep, view.width, view.height);
         let Some((size, filter, arithmetic)) = view.resize() else {
             return self.cut_view(view, dtype, pixels, times, out);
@@ -296,8 +308,11 @@ fn places<'p, 'o>(
                 _ if view.tensor == index => view.values(),
                 _ => continue,
             };
-            let out;
+            let (out, behind);
             (out, rest) = rest.split_at_mut(values * spec.dtype.size_bytes());
+            let zeros = if transport == Transport::Uint8 { 0 } else { view.zeros_behind };
+            (behind, rest) = rest.split_at_mut(zeros * spec.dtype.size_bytes());
+            behind.fill(0);
             *place = Some(ViewPlace { view, dtype: spec.dtype, out });
         }
         rest.fill(0);

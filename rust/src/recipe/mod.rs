@@ -5,6 +5,7 @@
 //! | [`load`] | which colours a file becomes |
 //! | [`size`] | size rules, one file each |
 //! | [`view`] | a cut of the source, resized and placed on a canvas |
+//! | [`merged`] | Qwen's order of patches, which many models share |
 //! | [`layout`] | in which order the canvas becomes values |
 //! | [`arithmetic`] | what a byte becomes |
 //! | [`plan`] | what an image of one size becomes: views, tensors, tokens |
@@ -16,6 +17,7 @@ pub mod checkpoint;
 pub mod family;
 pub mod layout;
 pub mod load;
+pub mod merged;
 pub mod mrope;
 pub mod normalisation;
 pub mod plan;

@@ -178,7 +178,8 @@ impl Plan {
         self.views.iter().try_for_each(|view| view.check(source))?;
         for (index, tensor) in self.tensors.iter().enumerate() {
             let views = self.views.iter().filter(|view| view.tensor == index);
-            let values = views.map(View::values).fold(0, usize::saturating_add);
+            let values = views.map(|view| view.values().saturating_add(view.zeros_behind));
+            let values = values.fold(0, usize::saturating_add);
             if values > tensor.len() {
                 return Err(CoreError::Internal(format!(
                     "{} has {} values, but its views {values}",

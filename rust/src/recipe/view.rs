@@ -3,6 +3,7 @@
 use super::arithmetic::{Arithmetic, Backend};
 use super::layout::{Canvas, Layout};
 use super::load::Source;
+use super::size;
 use crate::common::cut::Background;
 use crate::common::resize::{self, Filter};
 use crate::error::{CoreError, Result};
@@ -74,6 +75,8 @@ pub struct Place {
 pub struct View {
     /// The part of the source that is resized.
     pub source: Rect,
+    /// A size that it is resized to before the resize, `(width, height)`, by the same filter.
+    pub first: Option<(usize, usize)>,
     /// Width after the resize.
     pub width: usize,
     /// Height after the resize.
@@ -90,6 +93,8 @@ pub struct View {
     pub layout: Layout,
     /// Which of the plan's tensors it goes to, behind the views before it.
     pub tensor: usize,
+    /// Values of the tensor behind it that are zero: rows that fill up those of a tile.
+    pub zeros_behind: usize,
 }
 
 impl View {
@@ -98,6 +103,7 @@ impl View {
         let Source { width, height, .. } = source;
         Self {
             source: Rect::whole(width, height),
+            first: None,
             width,
             height,
             filter: Filter::Bicubic,
@@ -106,6 +112,7 @@ impl View {
             place: Place { width, height, left: 0, top: 0, fill: Fill::Colour([0; 3]) },
             layout,
             tensor: 0,
+            zeros_behind: 0,
         }
     }
 
@@ -125,6 +132,12 @@ impl View {
     fn sized(self, width: usize, height: usize) -> Self {
         let place = Place { width, height, left: 0, top: 0, ..self.place };
         Self { width, height, keep: Rect::whole(width, height), place, ..self }
+    }
+
+    /// As [`Self::resized`], but what it is given was resized to this size before, by the same filter.
+    #[must_use]
+    pub fn squashed_first(self, size: (usize, usize)) -> Self {
+        Self { first: Some(size), ..self }
     }
 
     /// Only a part of what was resized.
@@ -171,6 +184,21 @@ impl View {
         self.placed(canvas, corner, fill)
     }
 
+    /// Fitted into `canvas` and put in its middle on `colour`, as `ImageOps.pad` of Pillow does it.
+    ///
+    /// # Errors
+    /// As [`size::contain`].
+    pub fn fitted(self, canvas: (usize, usize), filter: Filter, colour: [u8; 3]) -> Result<Self> {
+        let size = size::contain((self.source.width, self.source.height), canvas)?;
+        Ok(self.resized(size, filter, Backend::Pil).centred_as_pillow(canvas, Fill::Colour(colour)))
+    }
+
+    /// With so many zeros behind it.
+    #[must_use]
+    pub fn followed_by_zeros(self, zeros_behind: usize) -> Self {
+        Self { zeros_behind, ..self }
+    }
+
     /// Into another tensor than the first.
     #[must_use]
     pub fn into_tensor(self, tensor: usize) -> Self {
@@ -179,21 +207,26 @@ impl View {
 
     /// The resize that it takes, if it takes one.
     pub fn resize(&self) -> Option<(resize::Size, Filter, resize::Arithmetic)> {
-        let Self { source, width, height, filter, backend, .. } = self;
-        if (source.width, source.height) == (*width, *height) {
-            return None;
-        }
-        let size = resize::Size {
-            in_width: source.width,
-            in_height: source.height,
-            out_width: *width,
-            out_height: *height,
-        };
-        let arithmetic = match backend {
+        let source = self.first.unwrap_or((self.source.width, self.source.height));
+        self.step(source, (self.width, self.height))
+    }
+
+    /// The resize before that, if it takes one.
+    pub fn first_resize(&self) -> Option<(resize::Size, Filter, resize::Arithmetic)> {
+        self.first.and_then(|to| self.step((self.source.width, self.source.height), to))
+    }
+
+    fn step(
+        &self,
+        from: (usize, usize),
+        to: (usize, usize),
+    ) -> Option<(resize::Size, Filter, resize::Arithmetic)> {
+        let size = resize::Size { in_width: from.0, in_height: from.1, out_width: to.0, out_height: to.1 };
+        let arithmetic = match self.backend {
             Backend::Torchvision => resize::Arithmetic::Aten,
             Backend::Pil => resize::Arithmetic::Pillow(resize::pass_order()),
         };
-        Some((size, *filter, arithmetic))
+        (from != to).then_some((size, self.filter, arithmetic))
     }
 
     /// Pixels that late normalising needs of it.

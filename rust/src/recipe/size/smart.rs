@@ -22,6 +22,21 @@ pub fn smart_resize(
     min_pixels: u64,
     max_pixels: u64,
 ) -> Result<(usize, usize)> {
+    smart_resize_frames(height, width, factor, 1, min_pixels, max_pixels)
+}
+
+/// As [`smart_resize`], with pixels that count once for each of `frames`.
+///
+/// # Errors
+/// As [`smart_resize`].
+pub fn smart_resize_frames(
+    height: usize,
+    width: usize,
+    factor: usize,
+    frames: usize,
+    min_pixels: u64,
+    max_pixels: u64,
+) -> Result<(usize, usize)> {
     if height == 0 || width == 0 {
         return Err(CoreError::argument("the image is empty"));
     }
@@ -40,13 +55,14 @@ pub fn smart_resize(
     }
     let mut rows = (high / unit).round_ties_even();
     let mut columns = (wide / unit).round_ties_even();
-    let rounded_pixels = rows * unit * (columns * unit);
+    let frames = frames as f64;
+    let rounded_pixels = frames * (rows * unit) * (columns * unit);
     if rounded_pixels > max_pixels as f64 {
-        let shrink = (high * wide / max_pixels as f64).sqrt();
+        let shrink = (frames * high * wide / max_pixels as f64).sqrt();
         rows = (high / shrink / unit).floor().max(1.0);
         columns = (wide / shrink / unit).floor().max(1.0);
     } else if rounded_pixels < min_pixels as f64 {
-        let grow = (min_pixels as f64 / (high * wide)).sqrt();
+        let grow = (min_pixels as f64 / (frames * high * wide)).sqrt();
         rows = (high * grow / unit).ceil();
         columns = (wide * grow / unit).ceil();
     }

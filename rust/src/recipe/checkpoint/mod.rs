@@ -4,15 +4,21 @@
 //! A family takes the fields that it knows. A field that it did not take could change the result, so it is refused by
 //! name; those that transformers' processors take and never use are ignored.
 
+mod backend;
+mod sizes;
+
 use std::collections::BTreeSet;
 
-use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::arithmetic::Backend;
 use super::normalisation::Normalisation;
-use crate::common::resize::Filter;
 use crate::error::{CoreError, Result};
+
+pub use backend::filter_number;
+pub use sizes::{ExactSize, PixelBudget};
+
+// No picture is larger.
+const MOST_PX: usize = 1 << 16;
 
 // Taken by every processor of transformers and never read for still images, or about something else.
 const IGNORED: [&str; 18] = [
@@ -35,36 +41,6 @@ const IGNORED: [&str; 18] = [
     "return_tensors",
     "transformers_version",
 ];
-
-/// Pillow's numbers of the filters that the core has.
-pub const FILTER_NUMBERS: [(u64, Filter); 5] = [
-    (1, Filter::Lanczos),
-    (2, Filter::Bilinear),
-    (3, Filter::Bicubic),
-    (4, Filter::Box),
-    (5, Filter::Hamming),
-];
-
-/// Serialises a filter as Pillow's number for it.
-///
-/// # Errors
-/// Those of the serialiser.
-pub fn filter_number<S: serde::Serializer>(
-    filter: &Filter,
-    serializer: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    let number = FILTER_NUMBERS.iter().find(|(_, known)| known == filter).map_or(0, |&(number, _)| number);
-    serializer.serialize_u64(number)
-}
-
-/// Pixel budget of a resized picture, by the names of transformers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct PixelBudget {
-    /// Most pixels.
-    pub longest_edge: u64,
-    /// Fewest pixels.
-    pub shortest_edge: u64,
-}
 
 /// The fields of a checkpoint's image processor, which a family takes one by one.
 ///
@@ -226,39 +202,81 @@ impl Checkpoint {
         }
     }
 
-    /// Takes `size` as a pixel budget. `min_pixels` and `max_pixels` at the top win over it, and make its own two of these
-    /// names void.
+    /// As [`Self::object`]; an absent one has no fields.
     ///
     /// # Errors
     /// As [`Self::flag`].
-    pub fn pixel_budget(&mut self, default: PixelBudget) -> Result<PixelBudget> {
-        let (fewest, most) = (self.whole("min_pixels")?, self.whole("max_pixels")?);
-        let (mut shortest_edge, mut longest_edge) = (Some(default.shortest_edge), Some(default.longest_edge));
-        if let Some(mut size) = self.object("size")? {
-            (shortest_edge, longest_edge) = (size.whole("shortest_edge")?, size.whole("longest_edge")?);
-            for (name, given) in [("min_pixels", fewest), ("max_pixels", most)] {
-                if size.take(name).is_some() && given.is_none() {
-                    return Err(self.refusal(format!(
-                        "size has {name}, which transformers does not read there; name it shortest_edge or \
-                         longest_edge, or move it out of size"
-                    )));
-                }
-            }
-            if let Some(name) = size.fields.keys().next() {
-                return Err(self.refusal(format!(
-                    "size has {name:?}; this family's size holds shortest_edge and longest_edge, in pixels"
-                )));
-            }
+    pub fn object_or_empty(&mut self, name: &str) -> Result<Self> {
+        let empty =
+            Self { family: self.family, fields: Map::new(), beside: Map::new(), asked: BTreeSet::new() };
+        Ok(self.object(name)?.unwrap_or(empty))
+    }
+
+    /// Takes a field if it is this text.
+    pub fn take_if(&mut self, name: &str, text: &str) -> bool {
+        let is_so = self.fields.get(name).and_then(Value::as_str) == Some(text);
+        if is_so {
+            self.take(name);
         }
-        let missing = || self.refusal("size must hold both shortest_edge and longest_edge, in pixels");
-        let budget = PixelBudget {
-            shortest_edge: fewest.or(shortest_edge).ok_or_else(missing)?,
-            longest_edge: most.or(longest_edge).ok_or_else(missing)?,
+        is_so
+    }
+
+    /// Whether a field is there, be it null.
+    pub fn has(&self, name: &str) -> bool {
+        self.fields.contains_key(name)
+    }
+
+    /// The names of the fields that nobody took yet.
+    pub fn names(&self) -> Vec<String> {
+        self.fields.keys().cloned().collect()
+    }
+
+    /// Takes a list of two whole numbers from 1 to `most`, or one for both.
+    ///
+    /// # Errors
+    /// As [`Self::flag`].
+    pub fn pair(&mut self, name: &str, default: [usize; 2], most: usize) -> Result<[usize; 2]> {
+        let Some(value) = self.take(name) else { return Ok(default) };
+        let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
+        let found = match &value {
+            Value::Array(values) => match &values[..] {
+                [first, second] => count(first).zip(count(second)),
+                _ => None,
+            },
+            value => count(value).map(|count| (count, count)),
         };
-        if budget.longest_edge == 0 {
-            return Err(self.refusal("size needs longest_edge above 0, in pixels"));
+        let is_fine =
+            |&(first, second): &(usize, usize)| (1..=most).contains(&first) && (1..=most).contains(&second);
+        found
+            .filter(is_fine)
+            .map(|(first, second)| [first, second])
+            .ok_or_else(|| self.refusal(format!("{name} must be one or two whole numbers from 1 to {most}")))
+    }
+
+    /// Takes a list of pairs of whole numbers above 0.
+    ///
+    /// # Errors
+    /// As [`Self::flag`].
+    pub fn pairs(&mut self, name: &str, default: &[(usize, usize)]) -> Result<Vec<(usize, usize)>> {
+        let Some(value) = self.take(name) else { return Ok(default.to_vec()) };
+        let pairs: Option<Vec<(usize, usize)>> = serde_json::from_value(value).ok();
+        let is_fine = |&(first, second): &(usize, usize)| {
+            (1..=MOST_PX).contains(&first) && (1..=MOST_PX).contains(&second)
+        };
+        pairs.filter(|pairs| !pairs.is_empty() && pairs.iter().all(is_fine)).ok_or_else(|| {
+            self.refusal(format!("{name} must be a list of pairs of whole numbers from 1 to {MOST_PX}"))
+        })
+    }
+
+    /// Takes a flag that this family can only have true.
+    ///
+    /// # Errors
+    /// As [`Self::flag`].
+    pub fn must_be_true(&mut self, name: &str) -> Result<()> {
+        if self.flag(name, true)? {
+            return Ok(());
         }
-        Ok(budget)
+        Err(self.refusal(format!("{name} is false, which the model does not work with; set it to true")))
     }
 
     /// Takes `do_rescale`, `do_normalize`, `image_mean`, `image_std` and `rescale_factor`.
@@ -284,75 +302,6 @@ impl Checkpoint {
             return Err(self.refusal("image_std must not be 0"));
         }
         Ok(found)
-    }
-
-    /// Takes the filter and what says the backend: `backend` (`"torchvision"` or `"pil"`), the class's name, which must be
-    /// one of `classes`, or `"aten_u8"` and `"pil"` as `resample`, which stand for a backend with its bicubic filter.
-    ///
-    /// # Errors
-    /// As [`Self::flag`].
-    pub fn resize(
-        &mut self,
-        classes: &[(&str, Backend)],
-        default: (Filter, Backend),
-    ) -> Result<(Filter, Backend)> {
-        let (implied, filter) = self.resample(default.0)?;
-        let class = self.class_backend(classes)?;
-        let backend = match (self.backend()?, implied) {
-            (Some(named), Some(implied)) if named != implied => {
-                return Err(self.refusal("backend and resample name different backends; keep one of them"));
-            }
-            (Some(backend), _) | (None, Some(backend)) => backend,
-            (None, None) => class.unwrap_or(default.1),
-        };
-        if !self.flag("do_convert_rgb", true)? {
-            let reason = "do_convert_rgb is false, but the core always converts to RGB; set it to true";
-            return Err(self.refusal(reason));
-        }
-        if backend == Backend::Torchvision && matches!(filter, Filter::Box | Filter::Hamming) {
-            let reason = "torchvision has no box and no hamming filter; choose backend \"pil\"";
-            return Err(self.refusal(reason));
-        }
-        Ok((filter, backend))
-    }
-
-    fn resample(&mut self, default: Filter) -> Result<(Option<Backend>, Filter)> {
-        let Some(value) = self.take("resample") else { return Ok((None, default)) };
-        match value.as_str() {
-            Some("aten_u8") => return Ok((Some(Backend::Torchvision), Filter::Bicubic)),
-            Some("pil") => return Ok((Some(Backend::Pil), Filter::Bicubic)),
-            _ => {}
-        }
-        let known = FILTER_NUMBERS.iter().find(|(number, _)| value.as_u64() == Some(*number));
-        known.map(|&(_, filter)| (None, filter)).ok_or_else(|| {
-            self.refusal(
-                "resample must be 1 (lanczos), 2 (bilinear), 3 (bicubic), 4 (box), 5 (hamming), \"aten_u8\" \
-                 or \"pil\"",
-            )
-        })
-    }
-
-    fn backend(&mut self) -> Result<Option<Backend>> {
-        let Some(value) = self.take("backend") else { return Ok(None) };
-        match value.as_str() {
-            Some("torchvision") => Ok(Some(Backend::Torchvision)),
-            Some("pil") => Ok(Some(Backend::Pil)),
-            _ => Err(self.refusal("backend must be \"torchvision\" or \"pil\"")),
-        }
-    }
-
-    fn class_backend(&mut self, classes: &[(&str, Backend)]) -> Result<Option<Backend>> {
-        // Old checkpoints call the field by its name for audio.
-        let old = self.take("feature_extractor_type");
-        let Some(class) = self.take("image_processor_type").or(old) else { return Ok(None) };
-        let known = classes.iter().find(|(name, _)| class.as_str() == Some(name));
-        known.map(|&(_, backend)| Some(backend)).ok_or_else(|| {
-            let names: Vec<_> = classes.iter().map(|(name, _)| *name).collect();
-            self.refusal(format!(
-                "image_processor_type {class} is not of this family; known: {}",
-                names.join(", ")
-            ))
-        })
     }
 
     /// Refuses the fields that nobody took; and beside `image_processor`, those that were meant for it.
