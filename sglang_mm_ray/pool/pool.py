@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -100,10 +102,14 @@ class PreprocessPool:
         self._router: Router | None = Router(name, config, controller, budget, follows=follows)
 
     def _wait(self, config: PoolConfig) -> None:
+        began = time.monotonic()
+        # Beside the workers, which take longer to start.
+        warming = threading.Thread(target=_warm, args=(config.warm_bytes,), name="mm-warm", daemon=True)
+        warming.start()
         if self._live().wait_for_workers(config.start_timeout_s) == 0:
             reason = self._live().last_error or "it is still starting"
-            raise WorkerLost(f"no worker came up within {config.start_timeout_s:g} s: {reason}")
-        warm_store(warm_bytes(config.warm_bytes))
+            raise WorkerLost(f"no worker came up within {time.monotonic() - began:.0f} s: {reason}")
+        warming.join(config.start_timeout_s)
 
     @classmethod
     def start(
@@ -359,6 +365,12 @@ class PreprocessPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _warm(most_bytes: int) -> None:
+    # It only saves time: what is wrong with Ray shows elsewhere.
+    with contextlib.suppress(Exception):
+        warm_store(warm_bytes(most_bytes))
 
 
 def _start_ray(address: str | None) -> bool:
