@@ -24,12 +24,20 @@ QUICK: dict[str, Any] = {"warm_bytes": 0, "metrics": False, "heartbeat_interval_
 
 
 @pytest.fixture(scope="module")
-def two_cpus() -> Iterator[None]:
+def one_node() -> Iterator[None]:
     if ray.is_initialized():
         ray.shutdown()
     cluster.start_ray("local", num_cpus=2, object_store_memory=100 << 20, logging_level="ERROR")
     yield
     ray.shutdown()
+
+
+@pytest.fixture
+def two_cpus(one_node: None) -> Iterator[None]:
+    """Two CPUs that nobody holds, before the test and after it."""
+    until(lambda: live_nodes()[0].free_cpus == 2.0)
+    yield
+    until(lambda: live_nodes()[0].free_cpus == 2.0)
 
 
 @ray.remote(num_cpus=0.5)
@@ -56,6 +64,8 @@ def test_a_placed_actor_counts_although_its_node_has_not_told_of_it(
     monkeypatch.setattr(cluster, "available_resources_per_node", lambda: {node_id: {}})
     (node,) = live_nodes()
     assert (node.free_cpus, node.other_cpus) == (0.0, 1.5)
+    monkeypatch.undo()
+    ray.kill(trainer)
 
 
 def test_a_worker_that_no_node_takes_is_taken_back_and_asked_for_by_what_is_free(
@@ -103,6 +113,8 @@ def test_who_holds_the_cpus_is_told_by_pool_actor_task_and_group(two_cpus: None)
         assert time.monotonic() - began < 100
         assert pool.status()["workers"]
     ray.cancel(running, force=True)
+    ray.util.remove_placement_group(group)
+    ray.kill(trainer)
     for holder in (
         "worker of pool 'first': 1",
         f"actor Trainer 'adam' of job {job}: 0.5",
