@@ -29,6 +29,9 @@ def add_pool_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("pool")
     models = ", ".join(_core.processor_names())
     group.add_argument("--model", help=f"model family: {models} (default: inkling)")
+    group.add_argument(
+        "--model-path", metavar="DIR", help="a checkpoint's folder, which names the family and its parameters"
+    )
     group.add_argument("--parameters", metavar="JSON", help="parameters of the family, as a JSON object")
     group.add_argument("--transport", choices=TRANSPORTS, help="what is stored (default: bf16)")
     group.add_argument("--workers", type=positive, metavar="N", help="workers (default: one for each node)")
@@ -60,6 +63,14 @@ def pool_config(arguments: argparse.Namespace, allowed_roots: tuple[str, ...] = 
     from ..config import PoolConfig
 
     fields = _json(arguments.config, _read(arguments.config)) if arguments.config else {}
+    if arguments.model_path is not None:
+        from ..checkpoints import family_of_folder
+
+        if arguments.model is not None or arguments.parameters is not None:
+            raise InvalidArgument(
+                "--model-path names the family and its parameters; leave --model and --parameters out"
+            )
+        fields["model"], fields["parameters"] = family_of_folder(arguments.model_path)
     if arguments.parameters is not None:
         fields["parameters"] = _json("--parameters", arguments.parameters)
     for option, field in (

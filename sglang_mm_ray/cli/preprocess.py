@@ -121,7 +121,7 @@ def _open_pool(arguments: argparse.Namespace, inputs: Inputs) -> PreprocessPool:
     from ..pool.pool import PreprocessPool
 
     if arguments.pool is not None:
-        options = ("model", "parameters", "transport", "workers", "threads", "config")
+        options = ("model", "model_path", "parameters", "transport", "workers", "threads", "config")
         given = [name for name in options if getattr(arguments, name) is not None]
         if given:
             raise InvalidArgument(f"--pool has a configuration of its own; leave out --{given[0]}")
