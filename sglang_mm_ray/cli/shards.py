@@ -29,7 +29,14 @@ __all__ = ["MANIFEST", "ImageRecord", "ShardWriter", "write_safetensors"]
 
 MANIFEST = "manifest.jsonl"
 
-_DTYPES = {"bfloat16": ("BF16", 2), "float32": ("F32", 4), "uint8": ("U8", 1), "int64": ("I64", 8)}
+_DTYPES = {
+    "bfloat16": ("BF16", 2),
+    "float16": ("F16", 2),
+    "float32": ("F32", 4),
+    "uint8": ("U8", 1),
+    "int32": ("I32", 4),
+    "int64": ("I64", 8),
+}
 _SHARD_NAME = re.compile(r"shard-\d{5}\.safetensors\Z")
 _ALIGN_BYTES = 8
 

@@ -20,8 +20,10 @@ __all__ = ["PendingFeature", "ReferencedTensor"]
 
 _TORCH = {
     "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
     "float32": torch.float32,
     "uint8": torch.uint8,
+    "int32": torch.int32,
     "int64": torch.int64,
 }
 

@@ -84,3 +84,46 @@ def test_every_python_module_says_what_it_is_for() -> None:
         name(path) for path in tree.files(".py") if not path.read_text().lstrip().startswith(('"""', "#!"))
     ]
     assert [path for path in silent if (tree.ROOT / path).stat().st_size > 0] == []
+
+
+# A module of the core uses itself and those before it: kernels know no recipe, recipes no family.
+LAYERS = (
+    "error",
+    "common",
+    "tensor",
+    "recipe",
+    "families",
+    "stage_times",
+    "view_output",
+    "processor",
+    "finish",
+    "pipeline",
+    "registry",
+    "python",
+)
+
+
+def test_modules_of_the_core_use_only_those_below_them() -> None:
+    upwards, seen = [], set()
+    for path in tree.files(".rs"):
+        found = re.match(r"rust/src/(\w+)", name(path))
+        if found is None or found[1] == "lib" or "tests" in path.parts or path.stem == "tests":
+            continue
+        layer = LAYERS.index(found[1])
+        seen.add(found[1])
+        text = path.read_text().split("#[cfg(test)]\nmod tests {")[0]
+        code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("//"))
+        for used in re.findall(r"crate::(\w+)", code):
+            if used in LAYERS and LAYERS.index(used) > layer:
+                upwards.append(f"{name(path)} uses {used}")
+    assert upwards == []
+    assert seen == set(LAYERS)
+
+
+def test_a_family_uses_nothing_but_recipes() -> None:
+    paths = [path for path in tree.files(".rs") if path.parent.name == "families"]
+    assert len(paths) > 2
+    for path in paths:
+        used = set(re.findall(r"crate::(\w+)", path.read_text()))
+        assert used <= {"error", "recipe", "families"}, name(path)
+        assert "unsafe" not in path.read_text(), name(path)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["copies", "is_unfinished", "share", "values_by_reference"]
 
 # How a dtype tag is held: bfloat16 as its bits.
-_NUMPY = {"bfloat16": "uint16", "float32": "float32", "uint8": "uint8", "int64": "int64"}
+_NUMPY = {tag: tag for tag in ("float16", "float32", "uint8", "int32", "int64")} | {"bfloat16": "uint16"}
 
 _Tensors = tuple[tuple[str, str, tuple[int, ...]], ...]
 
