@@ -10,12 +10,14 @@ import re
 import socket
 import threading
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 import ray
+from ray._private.node import Node as RayNode
 from ray._private.state import available_resources_per_node
 from ray._private.worker import global_worker
 from ray.exceptions import RayError
@@ -221,9 +223,19 @@ def start_ray(address: str | None, **options: Any) -> bool:
                 # Ray gives its node 30 s, which on a busy machine may be too short.
                 if _NODE_LATE not in str(error):
                     raise
+                _end_node_of(error)
                 if not left:
                     raise ConnectionError(f"Ray does not start on this machine: {error}") from None
     return True
+
+
+def _end_node_of(error: BaseException) -> None:
+    """Ends the processes of a node that came up too late; Ray leaves them there."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        node = frame.f_locals.get("self")
+        if isinstance(node, RayNode):
+            node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+            return
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import ray
 from pooling import patches, photo, png
+from ray._private.node import Node
 from waiting import until
 
 import sglang_mm_ray as smr
@@ -289,14 +290,24 @@ def test_a_ray_that_was_slow_to_start_is_started_again(monkeypatch: pytest.Monke
     if ray.is_initialized():
         ray.shutdown()
     tries: list[str] = []
+    ended: list[Late] = []
+
+    class Late(Node):
+        def __init__(self) -> None:
+            raise Exception("The current node timed out during startup. This could happen because ...")
+
+        def kill_all_processes(self, *_: Any, **__: Any) -> None:
+            ended.append(self)
 
     def init(**options: Any) -> None:
         tries.append(options["address"])
         if len(tries) < 3:
-            raise Exception("The current node timed out during startup. This could happen because ...")
+            Late()
 
     monkeypatch.setattr(ray, "init", init)
     assert start_ray("local") and tries == ["local"] * 3
+    # What had come up of the late ones does not stay.
+    assert len(ended) == 2
     tries.clear()
     monkeypatch.setattr(ray, "init", lambda **_: (_ for _ in ()).throw(ValueError("another fault")))
     with pytest.raises(ValueError, match="another fault"):
