@@ -58,6 +58,7 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "router_store_held_bytes": ("gauge", "Results of this router in the object store.", ()),
     "router_store_promised_bytes": ("gauge", "Store bytes promised to running requests.", ()),
+    "router_store_budget_bytes": ("gauge", "The most that a router's results may hold of the store.", ()),
     "router_cache_bytes": ("gauge", "Results kept for repeats.", ()),
     "router_sent_bytes_total": ("counter", "Bytes of input sent to workers.", ()),
     "router_result_bytes_total": ("counter", "Bytes of results that workers stored.", ()),

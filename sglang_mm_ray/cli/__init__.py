@@ -22,7 +22,7 @@ EXIT_ERROR = 3
 EXIT_INTERRUPTED = 130
 
 # Each module has `add_parser(subparsers)`, which sets `run` on its parser.
-_COMMANDS = ("preprocess", "manage", "models", "verify", "bench")
+_COMMANDS = ("preprocess", "manage", "models", "verify", "bench", "watching")
 
 __all__ = ["EXIT_ERROR", "EXIT_FAILURES", "EXIT_INTERRUPTED", "EXIT_OK", "EXIT_USAGE", "main"]
 

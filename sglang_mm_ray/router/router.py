@@ -188,6 +188,7 @@ class Router:
         metrics.gauge("router_saturation_ratio", under_way / self._config.max_queued_images)
         metrics.gauge("router_store_held_bytes", budget.held_bytes)
         metrics.gauge("router_store_promised_bytes", budget.promised_bytes)
+        metrics.gauge("router_store_budget_bytes", budget.budget_bytes)
         metrics.gauge("router_cache_bytes", self._cache.size_bytes)
 
     def wait_for_workers(self, timeout_s: float) -> int:
