@@ -1,8 +1,8 @@
 """Builds the package as maturin does, and wheels for any Linux of glibc 2.28 or newer.
 
-The C compiler and linker of such a wheel are zig's, which know the symbols of each glibc, whatever this machine
-has. What is built for use in place (`pip install -e .`) takes those of this machine. Build arguments of the
-caller (`-C build-args=...` or MATURIN_PEP517_ARGS) replace all of it.
+The C compiler and linker of such a wheel are zig's, which know the symbols of each glibc. What is built for
+use in place (`pip install -e .`) takes those of this machine. Build arguments of the caller replace all of it
+(`-C build-args=...` or MATURIN_PEP517_ARGS).
 """
 
 from __future__ import annotations

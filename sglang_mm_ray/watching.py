@@ -1,6 +1,6 @@
-"""What an operator watches a pool with: a Grafana dashboard and Prometheus alert rules, from the table of metrics.
+"""What an operator watches a pool with: a Grafana dashboard and alert rules, from the table of metrics.
 
-Each metric has one panel, whose title is its meaning. Ray exports a metric under its name with `ray_` before it.
+Each metric has one panel, whose title is its meaning. Ray exports a metric with `ray_` before its name.
 Routers of several processes export the same gauges: a pool's value is their sum, and for a ratio the highest.
 """
 

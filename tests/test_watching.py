@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules: of every metric, and answered by a Prometheus that scrapes a real pool."""
+"""The dashboard and the alert rules: of every metric, and answered by a Prometheus that scrapes a pool."""
 
 from __future__ import annotations
 
