@@ -279,3 +279,36 @@ def test_facts_of_a_request_that_a_family_does_not_know_are_refused() -> None:
             call()
     [refused] = processor.preprocess_batch([jpeg()], request={"detail": "high"})
     assert isinstance(refused, _core.InvalidArgument)
+
+
+@pytest.mark.parametrize("family", _core.processor_names())
+def test_every_family_gives_the_same_at_once_late_and_without_vectors(family: str) -> None:
+    processor = _core.processor(family)
+    compared = 0
+    for width, height in [(90, 61), (640, 480), (333, 1200)]:
+        pixels = scene(width, height)
+        try:
+            plan = processor.plan(width, height)
+        except _core.InvalidArgument:
+            continue
+        late = processor.preprocess_rgb(pixels, "uint8")
+        now = processor.preprocess_rgb(pixels)
+        assert {name: (now.dtypes[name], list(array.shape)) for name, array in now.tensors.items()} == plan[
+            "tensors"
+        ]
+        made = [name for name in now.tensors if name not in late.tensors]
+        want = np.concatenate([now.tensors[name].reshape(-1).view(np.uint8) for name in made])
+        out = np.full(want.nbytes, 0xAA, np.uint8)
+        processor.finish(late.tensors["pixels"], "bf16", out, source=late.source_size)
+        np.testing.assert_array_equal(out, want)
+        for name in late.tensors.keys() - {"pixels"}:
+            np.testing.assert_array_equal(late.tensors[name], now.tensors[name])
+        _core.set_simd_level("scalar")
+        try:
+            scalar = processor.preprocess_rgb(pixels)
+        finally:
+            _core.set_simd_level(None)
+        for name, array in now.tensors.items():
+            np.testing.assert_array_equal(array.view(np.uint8), scalar.tensors[name].view(np.uint8))
+        compared += 1
+    assert compared > 0
