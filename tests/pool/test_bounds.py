@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {"num_workers": 2, "threads_per_worker": 1, "warm_bytes"
 def test_a_pool_on_a_full_cluster_says_that_it_is_full(local_ray: None) -> None:
     with (
         smr.PreprocessPool(num_workers=1, warm_bytes=0, metrics=False),
-        pytest.raises(smr.WorkerLost, match=r"no CPU is free.*threads_per_worker"),
+        pytest.raises(smr.WorkerLost, match=r"0 of 4 CPUs free.*of pool.*threads_per_worker"),
     ):
         smr.PreprocessPool(**SMALL, start_timeout_s=2.0)
 
