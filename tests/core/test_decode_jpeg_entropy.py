@@ -50,6 +50,12 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "grey": ("L", {"optimize": True}),
     "grey restarts": ("L", {"restart_marker_blocks": 1}),
     "CMYK": ("CMYK", {}),
+    "progressive 4:4:4": ("RGB", {"progressive": True, "subsampling": "4:4:4"}),
+    "progressive 4:2:2": ("RGB", {"progressive": True, "subsampling": "4:2:2"}),
+    "progressive 4:2:0": ("RGB", {"progressive": True, "subsampling": "4:2:0"}),
+    "progressive restarts": ("RGB", {"progressive": True, "restart_marker_blocks": 3}),
+    "progressive grey": ("L", {"progressive": True}),
+    "progressive CMYK": ("CMYK", {"progressive": True}),
 }
 
 

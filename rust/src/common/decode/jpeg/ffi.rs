@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use super::entropy::{Block, Layout, Scan, Step};
+use super::entropy::{Block, Layout, Scan, Start, Step};
 use super::pixels::Frame;
 use crate::error::{CoreError, Result};
 
@@ -30,6 +30,7 @@ unsafe extern "C" {
     fn smr_jpeg_is_arithmetic(shim: *const Shim) -> c_int;
     fn smr_jpeg_size(shim: *const Shim, width: *mut c_uint, height: *mut c_uint, components: *mut c_int);
     fn smr_jpeg_start(shim: *mut Shim) -> c_int;
+    fn smr_jpeg_progression(shim: *const Shim, start: *mut Start) -> c_int;
     fn smr_jpeg_layout(shim: *const Shim, layout: *mut Layout) -> c_int;
     fn smr_jpeg_frame(shim: *const Shim, frame: *mut Frame) -> c_int;
     fn smr_jpeg_replace_entropy(shim: *mut Shim, decode: DecodeUnit, scan: *mut c_void);
@@ -124,6 +125,22 @@ impl<'a> Decompressor<'a> {
         self.scan.is_some()
     }
 
+    /// What is known of the scans of a progressive picture, and the input from the header of the first on. Between the header
+    /// and the start, with all of the input shown.
+    pub fn progression(&self) -> Option<(Start, &'a [u8])> {
+        let mut start = MaybeUninit::uninit();
+        // SAFETY: the shim is alive, and fills the start if it returns another number than 0.
+        let start: Start = unsafe {
+            if smr_jpeg_progression(self.shim.as_ptr(), start.as_mut_ptr()) == 0 {
+                return None;
+            }
+            start.assume_init()
+        };
+        let header_bytes = 8 + 2 * start.components as usize;
+        let at = (self.input.len() - self.coded().len()).checked_sub(header_bytes)?;
+        Some((start, self.input.get(at..)?))
+    }
+
     /// The rest of the input as a scan, if [`Scan`] is for it. After the start, with all of the input shown.
     pub fn scan(&self) -> Option<Scan<'a>> {
         let mut layout = MaybeUninit::uninit();
@@ -142,7 +159,8 @@ impl<'a> Decompressor<'a> {
         self.input.get(self.input.len() - self.unread().min(self.input.len())..).unwrap_or_default()
     }
 
-    /// What the picture consists of, if it is grey or has luminance and two colour differences. Where there is a scan.
+    /// What the picture consists of, if it is grey or has luminance and two colour differences. Where there is a scan or a
+    /// progression.
     pub fn frame(&self) -> Option<Frame> {
         let mut frame = MaybeUninit::uninit();
         // SAFETY: the shim is alive, and fills the frame if it returns another number than 0.

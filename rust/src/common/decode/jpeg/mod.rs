@@ -3,9 +3,9 @@
 //! Pillow reads the segments up to the first scan itself (`segments`), then hands the whole file to libjpeg in
 //! blocks of 64 KiB (`source`). Warnings of libjpeg are no errors.
 //!
-//! Of a whole and sound sequential file, a faster decoder of Huffman codes (`entropy`) makes the coefficients. If the picture
-//! is of a common kind, faster kernels (`pixels`) make the rows of them, else libjpeg does. Where those meet trouble,
-//! all is done again without them.
+//! Of a whole and sound file, a faster decoder of Huffman codes (`entropy`) makes the coefficients. If the picture is of a
+//! common kind, faster kernels (`pixels`) make the rows of them, else libjpeg does, and all of a progressive file. Where
+//! those meet trouble, all is done again without them.
 
 mod cmyk;
 mod entropy;
@@ -131,23 +131,37 @@ fn decode_from(
     if (width, height) != (header.width, header.height) {
         return Err(Stop::Broken);
     }
+    if let Decoder::Faster(level) = decoder
+        && let Some((start, data)) = source.decompressor.progression()
+        && let Some(frame) = source.decompressor.frame()
+        && let Some(mut picture) = Picture::progressive(data, &start, &frame, level)?
+    {
+        return decode_picture(&mut picture, data, take);
+    }
     source.run(ffi::Decompressor::start)?;
     if let Decoder::Faster(level) = decoder
         && let Some(scan) = source.decompressor.scan()
     {
         match picture(source, scan, level)? {
-            Ok(mut picture) => {
-                take(&mut RgbRows::Picture(&mut picture))?;
-                let behind = picture.end().and_then(|end| source.decompressor.coded().get(end..));
-                // The marker that ends the file, or libjpeg is to say what becomes of it.
-                let code = behind.unwrap_or_default().iter().find(|&&byte| byte != 0xff);
-                return if code == Some(&0xd9) { Ok(()) } else { Err(Stop::GaveUp) };
-            }
+            Ok(mut picture) => return decode_picture(&mut picture, source.decompressor.coded(), take),
             Err(scan) => source.decompressor.replace_entropy(scan),
         }
     }
     take(&mut RgbRows::Libjpeg(LibjpegRows { source, width, components, unconverted: None }))?;
     finish(source)
+}
+
+// All of the picture that was made of `data`.
+fn decode_picture<'a>(
+    picture: &mut Picture<'a>,
+    data: &'a [u8],
+    take: impl FnOnce(&mut RgbRows<'_, 'a>) -> std::result::Result<(), Stop>,
+) -> std::result::Result<(), Stop> {
+    take(&mut RgbRows::Picture(picture))?;
+    let behind = picture.end().and_then(|end| data.get(end..)).unwrap_or_default();
+    // The marker that ends the file, or libjpeg is to say what becomes of it.
+    let code = behind.iter().find(|&&byte| byte != 0xff);
+    if code == Some(&0xd9) { Ok(()) } else { Err(Stop::GaveUp) }
 }
 
 // The picture of a scan, or the scan if libjpeg is to make the pixels.
@@ -265,19 +279,47 @@ mod tests {
         decoded.is_ok() && (source.decompressor.has_replaced_entropy() || has_left_scan_alone)
     }
 
-    #[test]
-    fn sound_sequential_files_take_the_fast_path() {
-        let (data, mut progressive) = (grey(), grey());
-        assert!(Level::available().all(|level| is_faster(&data, level)));
-        let at = |wanted: &[u8]| data.windows(2).position(|pair| pair == wanted).expect("a marker");
-        let (frame, scan) = (at(b"\xff\xc0"), at(b"\xff\xda"));
-        progressive[frame + 1] = 0xc2;
-        progressive[scan + 8] = 0;
-        let without_end = &data[..data.len() - 2];
-        for level in Level::available() {
-            assert!(!is_faster(&progressive, level) && !is_faster(without_end, level));
+    // The same in two scans, the second of which has all coefficients up to `last` but the first.
+    fn progressive(last: u8) -> Vec<u8> {
+        let mut data = grey();
+        let at =
+            |data: &[u8], code: u8| data.windows(2).position(|pair| pair == [0xff, code]).expect("a marker");
+        let (frame, scan) = (at(&data, 0xc0), at(&data, 0xda));
+        data[frame + 1] = 0xc2;
+        data.truncate(scan);
+        for range in [[0, 0], [1, last]] {
+            data.extend([0xff, 0xda, 0, 8, 1, 1, 0, range[0], range[1], 0, 0x7f]);
         }
-        assert!(image_decode_rgb(&progressive).is_ok() && image_decode_rgb(without_end).is_err());
+        data.extend(b"\xff\xd9");
+        data
+    }
+
+    #[test]
+    fn sound_files_take_the_fast_path() {
+        let data = grey();
+        assert!(Level::available().all(|level| is_faster(&data, level)));
+        let without_end = &data[..data.len() - 2];
+        assert!(Level::available().all(|level| !is_faster(without_end, level)));
+        assert!(image_decode_rgb(without_end).is_err());
+    }
+
+    #[test]
+    fn sound_progressive_files_take_the_fast_path_where_kernels_are_faster() {
+        for level in Level::available() {
+            let has_kernels = matches!(level, Level::Avx2 | Level::Avx512) || !cfg!(jpeg_simd);
+            assert_eq!(is_faster(&progressive(63), level), has_kernels, "{level:?}");
+            assert_eq!(is_faster(&progressive(9), level), has_kernels, "{level:?}");
+            // libjpeg smooths a picture of which it knows less.
+            assert!(!is_faster(&progressive(8), level), "{level:?}");
+        }
+        let photo = include_bytes!("../../../../../tests/data/photos/coffee_progressive.jpg");
+        assert!(Level::available().any(|level| is_faster(photo, level)) || !Level::Avx2.is_available());
+        for last in [8, 9, 63] {
+            assert_eq!(
+                image_decode_rgb(&progressive(last)).expect("a whole file").pixels.bytes(),
+                [128; 192]
+            );
+        }
     }
 
     #[test]

@@ -39,6 +39,15 @@ typedef struct {
     unsigned char ac_tables[MAX_COMPS_IN_SCAN];
 } smr_layout;
 
+/* As `Start` in entropy/progressive/mod.rs. */
+typedef struct {
+    smr_code dc[NUM_HUFF_TBLS];
+    smr_code ac[NUM_HUFF_TBLS];
+    unsigned restart_interval;
+    unsigned components;
+    unsigned char names[3];
+} smr_progression;
+
 /* As `Frame` in pixels/mod.rs. */
 typedef struct {
     unsigned width_px;
@@ -143,13 +152,17 @@ size_t smr_jpeg_unread(const smr_jpeg *self) { return self->source.bytes_in_buff
 /* Whether a skip still waits for bytes: then nothing may run before more are shown. */
 int smr_jpeg_is_skipping(const smr_jpeg *self) { return self->skip > 0; }
 
+/* Output is to be grey for one component, RGB for three, CMYK as stored for four. */
 int smr_jpeg_read_header(smr_jpeg *self) {
     if (setjmp(self->escape)) return STATUS_BROKEN;
     int found;
     do {
         found = jpeg_read_header(&self->cinfo, FALSE);
     } while (found == JPEG_HEADER_TABLES_ONLY);
-    return found == JPEG_SUSPENDED ? STATUS_SUSPENDED : STATUS_DONE;
+    if (found == JPEG_SUSPENDED) return STATUS_SUSPENDED;
+    const int components = self->cinfo.num_components;
+    self->cinfo.out_color_space = components == 1 ? JCS_GRAYSCALE : components == 4 ? JCS_CMYK : JCS_RGB;
+    return STATUS_DONE;
 }
 
 int smr_jpeg_is_arithmetic(const smr_jpeg *self) { return self->cinfo.arith_code; }
@@ -160,11 +173,8 @@ void smr_jpeg_size(const smr_jpeg *self, unsigned *width, unsigned *height, int 
     *components = self->cinfo.num_components;
 }
 
-/* Output is grey for one component, RGB for three, CMYK as stored for four. */
 int smr_jpeg_start(smr_jpeg *self) {
     if (setjmp(self->escape)) return failure(self);
-    const int components = self->cinfo.num_components;
-    self->cinfo.out_color_space = components == 1 ? JCS_GRAYSCALE : components == 4 ? JCS_CMYK : JCS_RGB;
     return jpeg_start_decompress(&self->cinfo) ? STATUS_DONE : STATUS_SUSPENDED;
 }
 
@@ -172,6 +182,28 @@ static void copy_code(const JHUFF_TBL *from, smr_code *to) {
     if (from == NULL) return;
     memcpy(to->counts, from->bits, sizeof to->counts);
     memcpy(to->symbols, from->huffval, sizeof to->symbols);
+}
+
+static void copy_codes(const struct jpeg_decompress_struct *cinfo, smr_code *dc, smr_code *ac) {
+    for (int i = 0; i < NUM_HUFF_TBLS; i++) {
+        copy_code(cinfo->dc_huff_tbl_ptrs[i], &dc[i]);
+        copy_code(cinfo->ac_huff_tbl_ptrs[i], &ac[i]);
+    }
+}
+
+/* Whether the picture has a frame and is progressive and Huffman-coded; if so, what is known of its scans. Between the header
+ * and the start, when the input is behind the header of the first scan. */
+int smr_jpeg_progression(const smr_jpeg *self, smr_progression *start) {
+    const struct jpeg_decompress_struct *cinfo = &self->cinfo;
+    if (cinfo->arith_code || !cinfo->progressive_mode || cinfo->data_precision != 8 || cinfo->num_components > 3)
+        return 0;
+    memset(start, 0, sizeof *start);
+    copy_codes(cinfo, start->dc, start->ac);
+    start->restart_interval = cinfo->restart_interval;
+    start->components = (unsigned)cinfo->comps_in_scan;
+    for (int i = 0; i < 3 && i < cinfo->num_components; i++)
+        start->names[i] = (unsigned char)cinfo->comp_info[i].component_id;
+    return 1;
 }
 
 /* Whether the picture is one sequential Huffman-coded scan that is decoded as it is output; if so, what is in it.
@@ -183,10 +215,7 @@ int smr_jpeg_layout(const smr_jpeg *self, smr_layout *layout) {
         cinfo->comps_in_scan != cinfo->num_components || jpeg_has_multiple_scans((j_decompress_ptr)cinfo))
         return 0;
     memset(layout, 0, sizeof *layout);
-    for (int i = 0; i < NUM_HUFF_TBLS; i++) {
-        copy_code(cinfo->dc_huff_tbl_ptrs[i], &layout->dc[i]);
-        copy_code(cinfo->ac_huff_tbl_ptrs[i], &layout->ac[i]);
-    }
+    copy_codes(cinfo, layout->dc, layout->ac);
     for (int i = 0; i < cinfo->comps_in_scan; i++) {
         const jpeg_component_info *component = cinfo->cur_comp_info[i];
         /* A lossless picture has no blocks of 8x8. */
@@ -201,8 +230,8 @@ int smr_jpeg_layout(const smr_jpeg *self, smr_layout *layout) {
     return 1;
 }
 
-/* Whether the picture is grey, or luminance with two colour differences; if so, what is in it. After the start, for a picture
- * that has a layout. */
+/* Whether the picture is grey, or luminance with two colour differences; if so, what is in it. For a picture
+ * that is progressive or has a layout. */
 int smr_jpeg_frame(const smr_jpeg *self, smr_frame *frame) {
     const struct jpeg_decompress_struct *cinfo = &self->cinfo;
     const int is_grey = cinfo->num_components == 1 && cinfo->out_color_space == JCS_GRAYSCALE;
@@ -210,17 +239,18 @@ int smr_jpeg_frame(const smr_jpeg *self, smr_frame *frame) {
                           cinfo->out_color_space == JCS_RGB;
     if (!is_grey && !is_colour) return 0;
     if (!cinfo->do_fancy_upsampling || cinfo->dct_method != JDCT_ISLOW) return 0;
-    if (cinfo->output_width != cinfo->image_width || cinfo->output_height != cinfo->image_height) return 0;
     memset(frame, 0, sizeof *frame);
     frame->width_px = cinfo->image_width;
     frame->height_px = cinfo->image_height;
     frame->components = (unsigned)cinfo->num_components;
     for (int i = 0; i < cinfo->num_components; i++) {
-        const jpeg_component_info *component = cinfo->cur_comp_info[i];
-        if (component != &cinfo->comp_info[i] || component->quant_table == NULL) return 0;
+        const jpeg_component_info *component = &cinfo->comp_info[i];
+        const int number = component->quant_tbl_no;
+        const JQUANT_TBL *table = number >= 0 && number < NUM_QUANT_TBLS ? cinfo->quant_tbl_ptrs[number] : NULL;
+        if (table == NULL) return 0;
         frame->samplings[i][0] = (unsigned char)component->h_samp_factor;
         frame->samplings[i][1] = (unsigned char)component->v_samp_factor;
-        for (int j = 0; j < DCTSIZE2; j++) frame->factors[i][j] = (short)component->quant_table->quantval[j];
+        for (int j = 0; j < DCTSIZE2; j++) frame->factors[i][j] = (short)table->quantval[j];
     }
     return 1;
 }

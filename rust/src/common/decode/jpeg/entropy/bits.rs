@@ -34,6 +34,13 @@ impl Bits {
         self.count = self.count.wrapping_sub(entry.length());
     }
 
+    /// Takes bits away, no more than there are.
+    #[inline(always)]
+    pub fn drop(&mut self, count: u32) {
+        self.bits = self.bits.wrapping_shl(count);
+        self.count = self.count.wrapping_sub(count);
+    }
+
     /// Adds bits from the byte `at` on, and moves `at` behind what was added.
     #[inline(always)]
     pub fn refill(&mut self, window: &[u8; WINDOW_BYTES], at: &mut usize) {

@@ -36,13 +36,13 @@ impl Entry {
         let zeros = u64::from(symbol >> 4);
         let value = u64::from(value as u16);
         // Of the symbols without a value, only the longest run of zeros does not end a block of coefficients.
-        if class == Class::Ac && symbol & 15 == 0 && symbol != 0xf0 {
+        if class != Class::Dc && ends_blocks(symbol) {
             return Self(u64::from(length) | Self::ENDS_BLOCK);
         }
         Self(u64::from(length) | zeros << 8 | zeros << 16 | (zeros + 1) << 24 | value << 32 | value << 48)
     }
 
-    // One whose value is not known. Goes too far for any block, so that it is looked at again, and is too long to be paired.
+    // One whose value, or whose number of blocks that end, is not known. Goes too far for any block, so that it is looked at again, and is too long to be paired.
     fn without_value(code_bits: u32, symbol: u8) -> Self {
         let (zeros, value_bits) = (u64::from(symbol >> 4), u64::from(symbol & 15));
         Self(63 | zeros << 8 | 64 << 16 | u64::from(code_bits) << 32 | value_bits << 48)
@@ -102,6 +102,11 @@ impl Entry {
     }
 }
 
+/// Whether the symbol, of a coefficient that is no mean value, has no value and is not the longest run of zeros.
+pub fn ends_blocks(symbol: u8) -> bool {
+    symbol & 15 == 0 && symbol != 0xf0
+}
+
 // The number that `length` bits stand for: those with a leading 0 are the negative ones (T.81, figure F.12).
 fn signed(bits: u32, length: u32) -> i32 {
     let is_negative = length > 0 && bits >> (length - 1) == 0;
@@ -113,8 +118,12 @@ fn signed(bits: u32, length: u32) -> i32 {
 pub enum Class {
     /// Differences of mean values.
     Dc,
-    /// All other coefficients: only these have zeros and ends.
+    /// All other coefficients of a sequential scan: only these and the next have zeros and ends.
     Ac,
+    /// The same in the first of several scans that make a coefficient; more than one block may end.
+    AcFirst,
+    /// The same in the scans that refine it. Not in pairs, because other bits come between.
+    AcRefined,
 }
 
 /// A code, ready to decode.
@@ -148,6 +157,9 @@ impl Table {
             if count > 0 && code + count >= 1 << length {
                 return None;
             }
+            if class == Class::Dc && symbols.iter().any(|&symbol| symbol > 15) {
+                return None;
+            }
             for (code, &symbol) in (code..).zip(symbols) {
                 table.insert(code, length, symbol);
             }
@@ -155,7 +167,7 @@ impl Table {
             table.beyond[length as usize] = (code + count) << (LONGEST_CODE_BITS - length);
             code = (code + count) << 1;
         }
-        if class == Class::Ac {
+        if matches!(class, Class::Ac | Class::AcFirst) {
             table.pair();
         }
         Some(table)
@@ -175,10 +187,12 @@ impl Table {
     fn insert(&mut self, code: u32, code_bits: u32, symbol: u8) {
         let value_bits = u32::from(symbol & 15);
         let length = code_bits + value_bits;
-        if code_bits > LOOKUP_BITS {
+        if code_bits > LOOKUP_BITS || self.class == Class::AcRefined && value_bits > 1 {
             return;
         }
-        if length > LOOKUP_BITS {
+        let ends_several =
+            matches!(self.class, Class::AcFirst | Class::AcRefined) && symbol > 0 && ends_blocks(symbol);
+        if length > LOOKUP_BITS || ends_several {
             let unused = LOOKUP_BITS - code_bits;
             let first = (code << unused) as usize;
             self.entries[first..][..1 << unused].fill(Entry::without_value(code_bits, symbol));
@@ -206,20 +220,27 @@ impl Table {
         self.entries[(bits >> (64 - LOOKUP_BITS)) as usize]
     }
 
-    /// The one symbol that `bits` begin with. `None` if there is no such code.
+    /// The one symbol that `bits` begin with, and its value. `None` if there is no such code.
     #[inline]
     pub fn complete(&self, bits: u64) -> Option<Entry> {
+        let (code_bits, symbol) = self.symbol(bits)?;
+        Some(self.with_value(bits, code_bits, symbol))
+    }
+
+    /// Bits of the first code of `bits`, and its symbol. `None` if there is no such code.
+    #[inline]
+    pub fn symbol(&self, bits: u64) -> Option<(u32, u8)> {
         let entry = self.look_up(bits);
-        if entry.last() == 64 && entry.last_value() != 0 {
-            let (code_bits, value_bits) = (entry.first_value() as u32 & 63, entry.last_value() as u32 & 15);
-            let symbol = (entry.first() as u8) << 4 | value_bits as u8;
-            return Some(self.with_value(bits, code_bits, symbol));
+        if entry.last() == 64 && entry.first_value() != 0 {
+            let symbol = (entry.first() as u8) << 4 | entry.last_value() as u8 & 15;
+            return Some((entry.first_value() as u32 & 63, symbol));
         }
         self.search(bits)
     }
 
+    /// The symbol of a code, and the value of the bits behind that.
     #[inline]
-    fn with_value(&self, bits: u64, code_bits: u32, symbol: u8) -> Entry {
+    pub fn with_value(&self, bits: u64, code_bits: u32, symbol: u8) -> Entry {
         let value_bits = u32::from(symbol & 15);
         let value = (bits << code_bits >> 1 >> (63 - value_bits)) as u32;
         Entry::one(code_bits + value_bits, symbol, signed(value, value_bits), self.class)
@@ -227,12 +248,11 @@ impl Table {
 
     #[cold]
     #[inline(never)]
-    fn search(&self, bits: u64) -> Option<Entry> {
+    fn search(&self, bits: u64) -> Option<(u32, u8)> {
         let first = (bits >> (64 - LONGEST_CODE_BITS)) as u32;
         let length = (1..=LONGEST_CODE_BITS).find(|&length| first < self.beyond[length as usize])?;
         let code = (first >> (LONGEST_CODE_BITS - length)) as i32;
         let number = usize::try_from(code + self.offset[length as usize]).ok()?;
-        let symbol = *self.definition.symbols.get(number)?;
-        Some(self.with_value(bits, length, symbol))
+        Some((length, *self.definition.symbols.get(number)?))
     }
 }

@@ -8,19 +8,22 @@ mod bits;
 mod code;
 mod known;
 mod place;
+mod progressive;
 mod segment;
 #[cfg(test)]
 mod tests;
+mod units;
 
 pub use code::Definition;
 pub use place::{GroupUnit, Slot, Unit};
+pub use progressive::{Progression, Start};
 
 use std::sync::Arc;
 
 use bits::{Bits, WINDOW_BYTES};
 use code::{Class, LONGEST_BITS, LOOKUP_BITS, Table};
 use place::Coefficients;
-use segment::Segments;
+use units::Units;
 
 /// Blocks in a unit, at most.
 pub const MOST_BLOCKS: usize = 10;
@@ -73,15 +76,9 @@ pub enum Step {
 /// A scan and how far it is decoded.
 #[derive(Debug)]
 pub struct Scan<'a> {
-    segments: Segments<'a>,
+    units: Units<'a>,
     blocks: Vec<BlockKind>,
     means: [i32; MOST_COMPONENTS],
-    bits: Bits,
-    at: usize,
-    units: u64,
-    restart_interval: u32,
-    before_restart: u32,
-    restart: u8,
     has_given_up: bool,
 }
 
@@ -112,15 +109,9 @@ impl<'a> Scan<'a> {
             blocks.push(BlockKind { component, dc, ac });
         }
         Some(Self {
-            segments: Segments::new(data),
+            units: Units::new(data, layout.units, layout.restart_interval),
             blocks,
             means: [0; MOST_COMPONENTS],
-            bits: Bits::default(),
-            at: 0,
-            units: layout.units,
-            restart_interval: layout.restart_interval,
-            before_restart: layout.restart_interval,
-            restart: 0,
             has_given_up: false,
         })
     }
@@ -141,39 +132,18 @@ impl<'a> Scan<'a> {
     }
 
     fn step(&mut self, unit: &mut (impl Unit + ?Sized)) -> Option<Step> {
-        self.units = self.units.checked_sub(1)?;
-        if self.restart_interval > 0 {
-            if self.before_restart == 0 {
-                self.restart()?;
-            }
-            self.before_restart -= 1;
+        if self.units.begin(UNIT_BYTES)? {
+            self.means = [0; MOST_COMPONENTS];
         }
-        self.at = self.segments.prepare(self.at, UNIT_BYTES);
-        let (mut bits, mut at) = (self.bits, self.at);
+        let (mut bits, mut at) = self.units.place();
         for (number, kind) in self.blocks.iter().enumerate() {
             let mut block = unit.block(number)?;
-            let window = self.segments.window(at)?;
+            let window = self.units.window(at)?;
             let mean = self.means.get_mut(kind.component)?;
             at += decode_block(&mut bits, window, &kind.dc, &kind.ac, mean, &mut block)?;
         }
-        (self.bits, self.at) = (bits, at);
-        if !self.segments.reaches(self.end()) {
-            return None;
-        }
-        if self.units > 0 { Some(Step::Done) } else { self.segments.end().map(Step::Last) }
-    }
-
-    fn restart(&mut self) -> Option<()> {
-        self.segments.next(self.end(), 0xd0 + self.restart)?;
-        (self.bits, self.at, self.means) = (Bits::default(), 0, [0; MOST_COMPONENTS]);
-        self.restart = (self.restart + 1) & 7;
-        self.before_restart = self.restart_interval;
-        Some(())
-    }
-
-    // Which bit of the plain bytes comes next. Bytes that were moved out may have left some bits: then it is negative.
-    fn end(&self) -> isize {
-        8 * self.at as isize - self.bits.count() as isize
+        self.units.move_to(bits, at)?;
+        if self.units.are_over() { self.units.end().map(Step::Last) } else { Some(Step::Done) }
     }
 }
 

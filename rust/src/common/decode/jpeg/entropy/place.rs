@@ -65,7 +65,7 @@ impl Unit for GroupUnit<'_> {
     #[inline]
     fn block(&mut self, number: usize) -> Option<Lane<'_>> {
         let slot = self.slots.get(number)?;
-        Some(Lane { group: self.groups.get_mut(slot.group)?, places: LANES.get(slot.lane)? })
+        Lane::new(self.groups.get_mut(slot.group)?, slot.lane)
     }
 }
 
@@ -74,6 +74,20 @@ impl Unit for GroupUnit<'_> {
 pub struct Lane<'g> {
     group: &'g mut Group,
     places: &'static [u8; 64],
+}
+
+impl<'g> Lane<'g> {
+    /// The block with this number in the group, if there is one.
+    #[inline(always)]
+    pub fn new(group: &'g mut Group, lane: usize) -> Option<Self> {
+        Some(Self { group, places: LANES.get(lane)? })
+    }
+
+    /// The coefficient that is number `index` modulo 64 in the order of the file.
+    #[inline(always)]
+    pub fn get(&self, index: usize) -> i16 {
+        self.group[usize::from(self.places[index & 63])]
+    }
 }
 
 impl Coefficients for Lane<'_> {

@@ -20,7 +20,7 @@ use planes::Plane;
 use steps::Subsampling;
 
 use super::cmyk::grey_to_rgb;
-use super::entropy::{GROUP_BLOCKS, Group, GroupUnit, Scan, Slot, Step};
+use super::entropy::{GROUP_BLOCKS, Group, GroupUnit, Progression, Scan, Slot, Start, Step};
 use crate::common::memory::Buffer;
 use crate::common::simd::Level;
 use crate::common::streaming::Streamer;
@@ -74,10 +74,25 @@ impl Frame {
     }
 }
 
+// Where coefficients come from.
+#[derive(Debug)]
+enum Coefficients<'a> {
+    // A few units at a time.
+    Sequential {
+        scan: Box<Scan<'a>>,
+        groups: Vec<Group>,
+        // Where the blocks of each unit are, for as many units as groups have blocks.
+        slots: [Vec<Slot>; GROUP_BLOCKS],
+        end: Option<usize>,
+    },
+    // A row of units at a time.
+    Progressive(Progression<'a>),
+}
+
 /// A picture and how far it is decoded.
 #[derive(Debug)]
 pub struct Picture<'a> {
-    scan: Scan<'a>,
+    coefficients: Coefficients<'a>,
     level: Level,
     subsampling: Subsampling,
     width_px: usize,
@@ -87,13 +102,9 @@ pub struct Picture<'a> {
     unit_rows: usize,
     planes: Vec<Plane>,
     memory: Buffer,
-    groups: Vec<Group>,
-    // Where the blocks of each unit are, for as many units as groups have blocks.
-    slots: [Vec<Slot>; GROUP_BLOCKS],
     // Rows of units that are decoded, and rows of pixels that were read.
     decoded: usize,
     read: usize,
-    end: Option<usize>,
 }
 
 impl<'a> Picture<'a> {
@@ -102,16 +113,43 @@ impl<'a> Picture<'a> {
     /// # Errors
     /// There may be no memory for a row of units.
     pub fn new(scan: Scan<'a>, frame: &Frame, level: Level) -> Result<std::result::Result<Self, Scan<'a>>> {
-        let Some((subsampling, samplings)) = frame.sampling().filter(|_| kernels::are_worth_it(level)) else {
-            return Ok(Err(scan));
-        };
-        let (width_px, height_px) = (frame.width_px as usize, frame.height_px as usize);
-        let [across, down] = samplings[0];
+        let Some((subsampling, samplings)) = sampling(frame, level) else { return Ok(Err(scan)) };
         let blocks: usize = samplings.iter().map(|[across, down]| across * down).sum();
-        let least = if subsampling == Subsampling::None { 1 } else { LEAST_UPSAMPLED * 2 - 1 };
-        if width_px < least || height_px == 0 || blocks != scan.blocks() {
+        if blocks != scan.blocks() {
             return Ok(Err(scan));
         }
+        let coefficients = Coefficients::Sequential {
+            scan: scan.into(),
+            groups: vec![[0; 64 * GROUP_BLOCKS]; blocks],
+            slots: std::array::from_fn(|unit| slots(&samplings, unit)),
+            end: None,
+        };
+        Self::of(coefficients, frame, subsampling, &samplings, level).map(Ok)
+    }
+
+    /// The picture of the scans that `data` begins with, from the marker of the first on; `None` if it is not for this
+    /// decoder.
+    ///
+    /// # Errors
+    /// There may be no memory for a row of units.
+    pub fn progressive(data: &'a [u8], start: &Start, frame: &Frame, level: Level) -> Result<Option<Self>> {
+        let Some((subsampling, samplings)) = sampling(frame, level) else { return Ok(None) };
+        let size_px = [frame.width_px as usize, frame.height_px as usize];
+        let Some(progression) = Progression::new(data, start, &samplings, size_px, level) else {
+            return Ok(None);
+        };
+        Self::of(Coefficients::Progressive(progression), frame, subsampling, &samplings, level).map(Some)
+    }
+
+    fn of(
+        coefficients: Coefficients<'a>,
+        frame: &Frame,
+        subsampling: Subsampling,
+        samplings: &[[usize; 2]],
+        level: Level,
+    ) -> Result<Self> {
+        let (width_px, height_px) = (frame.width_px as usize, frame.height_px as usize);
+        let [across, down] = samplings[0];
         let units_across = width_px.div_ceil(BLOCK_PX * across);
         let mut planes = Vec::with_capacity(samplings.len());
         let mut bytes = 0;
@@ -128,8 +166,8 @@ impl<'a> Picture<'a> {
             bytes += plane.bytes();
             planes.push(plane);
         }
-        Ok(Ok(Self {
-            scan,
+        Ok(Self {
+            coefficients,
             level,
             subsampling,
             width_px,
@@ -139,12 +177,9 @@ impl<'a> Picture<'a> {
             unit_rows: BLOCK_PX * down,
             planes,
             memory: Buffer::take(bytes)?,
-            groups: vec![[0; 64 * GROUP_BLOCKS]; blocks],
-            slots: std::array::from_fn(|unit| slots(&samplings, unit)),
             decoded: 0,
             read: 0,
-            end: None,
-        }))
+        })
     }
 
     /// Fills `rgb` with the next rows of RGB pixels. `None` if the picture is not for this decoder, or `rgb` is no number of
@@ -166,34 +201,59 @@ impl<'a> Picture<'a> {
         Some(())
     }
 
-    /// Where in the coded bytes the marker behind the last unit is, once all rows are read.
+    /// Where in the bytes that it was made of the marker behind the last unit is, once all rows are read.
     pub fn end(&self) -> Option<usize> {
-        self.end
+        match &self.coefficients {
+            Coefficients::Sequential { end, .. } => *end,
+            Coefficients::Progressive(progression) => Some(progression.end()),
+        }
     }
 
     // Makes the samples of the next row of units.
     fn decode_units(&mut self) -> Option<()> {
-        let memory = self.memory.bytes_mut();
+        let Self { coefficients, level, planes, memory, units_across, .. } = self;
+        let memory = memory.bytes_mut();
         if self.decoded > 0 {
-            self.planes.iter().for_each(|plane| plane.keep_last_row(memory));
+            planes.iter().for_each(|plane| plane.keep_last_row(memory));
         }
         let mut is_within = true;
-        for first in (0..self.units_across).step_by(GROUP_BLOCKS) {
-            self.groups.fill([0; 64 * GROUP_BLOCKS]);
-            for slots in self.slots.iter().take(self.units_across - first) {
-                match self.scan.decode(&mut GroupUnit { groups: &mut self.groups, slots }) {
-                    Step::Done => {}
-                    Step::Last(end) => self.end = Some(end),
-                    Step::GaveUp => return None,
+        let mut transform = |plane: &Plane, group: &Group, row: usize, block: usize| {
+            let out = plane.rows_from(memory, 1 + row * BLOCK_PX, block * BLOCK_PX);
+            is_within &= kernels::transform(*level, group, &plane.factors, out, plane.stride);
+        };
+        match coefficients {
+            Coefficients::Sequential { scan, groups, slots, end } => {
+                for first in (0..*units_across).step_by(GROUP_BLOCKS) {
+                    groups.fill([0; 64 * GROUP_BLOCKS]);
+                    for slots in slots.iter().take(*units_across - first) {
+                        match scan.decode(&mut GroupUnit { groups, slots }) {
+                            Step::Done => {}
+                            Step::Last(at) => *end = Some(at),
+                            Step::GaveUp => return None,
+                        }
+                    }
+                    let mut groups = groups.iter();
+                    for plane in &*planes {
+                        for row in 0..plane.blocks_down {
+                            for (number, group) in groups.by_ref().take(plane.blocks_across).enumerate() {
+                                transform(
+                                    plane,
+                                    group,
+                                    row,
+                                    first * plane.blocks_across + number * GROUP_BLOCKS,
+                                );
+                            }
+                        }
+                    }
                 }
             }
-            let mut groups = self.groups.iter();
-            for plane in &self.planes {
-                for row in 0..plane.blocks_down {
-                    for (number, group) in groups.by_ref().take(plane.blocks_across).enumerate() {
-                        let column = (first * plane.blocks_across + number * GROUP_BLOCKS) * BLOCK_PX;
-                        let out = plane.rows_from(memory, 1 + row * BLOCK_PX, column);
-                        is_within &= kernels::transform(self.level, group, &plane.factors, out, plane.stride);
+            Coefficients::Progressive(progression) => {
+                progression.decode_row()?;
+                for (component, plane) in planes.iter().enumerate() {
+                    for row in 0..plane.blocks_down {
+                        for (number, group) in progression.groups(component, row).iter().enumerate() {
+                            transform(plane, group, row, number * GROUP_BLOCKS);
+                        }
                     }
                 }
             }
@@ -202,7 +262,7 @@ impl<'a> Picture<'a> {
             return None;
         }
         if self.subsampling != Subsampling::None {
-            self.planes[1..].iter().for_each(|plane| plane.extend_rows(memory));
+            planes[1..].iter().for_each(|plane| plane.extend_rows(memory));
         }
         self.decoded += 1;
         Some(())
@@ -225,6 +285,13 @@ impl<'a> Picture<'a> {
         });
         kernels::rgb_row(self.level, self.subsampling, luminance, differences, rgb, streamer);
     }
+}
+
+// How the picture is sampled, if it is for this decoder.
+fn sampling(frame: &Frame, level: Level) -> Option<(Subsampling, Vec<[usize; 2]>)> {
+    let (subsampling, samplings) = frame.sampling().filter(|_| kernels::are_worth_it(level))?;
+    let least = if subsampling == Subsampling::None { 1 } else { LEAST_UPSAMPLED * 2 - 1 };
+    (frame.width_px as usize >= least && frame.height_px > 0).then_some((subsampling, samplings))
 }
 
 // Where the blocks of a unit are: a group has the same row of blocks of consecutive units.
