@@ -38,19 +38,19 @@ pub(super) fn turns(
         let mut entry = reader.look(literals);
         if entry.is_literal() {
             position_now += put(out, position_now, entry);
-            reader.take(entry.all_bits());
+            reader.take(entry);
             entry = reader.look(literals);
             if entry.is_literal() {
                 position_now += put(out, position_now, entry);
-                reader.take(entry.all_bits());
+                reader.take(entry);
                 entry = reader.look(literals);
                 if entry.is_literal() {
                     position_now += put(out, position_now, entry);
-                    reader.take(entry.all_bits());
+                    reader.take(entry);
                     entry = reader.look(literals);
                     if entry.is_literal() {
                         position_now += put(out, position_now, entry);
-                        reader.take(entry.all_bits());
+                        reader.take(entry);
                         continue;
                     }
                 }
@@ -65,11 +65,11 @@ pub(super) fn turns(
             }
             if entry.is_literal() {
                 position_now += put(out, position_now, entry);
-                reader.take(entry.all_bits());
+                reader.take(entry);
                 continue;
             }
             if entry.is_end_of_block() {
-                reader.take(entry.all_bits());
+                reader.take(entry);
                 state.step = Step::BlockType;
                 break;
             }
@@ -122,15 +122,15 @@ impl Reader {
     }
 
     #[inline(always)]
-    fn take(&mut self, bits: u32) {
-        self.hold >>= bits;
-        self.bits -= bits;
+    fn take(&mut self, entry: Entry) {
+        self.hold = entry.skip(self.hold);
+        self.bits -= entry.all_bits();
     }
 
     #[inline(always)]
     fn take_based(&mut self, entry: Entry) -> usize {
         let all = self.hold & ((1 << entry.all_bits()) - 1);
-        self.take(entry.all_bits());
+        self.take(entry);
         entry.base() + (all >> entry.code_bits()) as usize
     }
 

@@ -36,17 +36,17 @@ const DISTANCE_BASES: [u16; 30] = [
 
 /// One cell of a table.
 ///
-/// Bits 0 to 4: bits to take, extra bits included (of a link: bits of its second table); 5: two literals; 6: link
-/// to a second table; 7: literal; 8 to 11: bits of the (first) code alone; 12: end of block; 13: no such code;
-/// 16 to 31: base, symbol, offset of the second table, or two literal bytes.
+/// Bits 0 to 5: bits to take, extra bits included (of a link: bits of its second table), and nothing else, so that a shift
+/// by the word is one by them; 6: link to a second table; 7: literal; 8 to 11: bits of the (first) code alone; 12: end of
+/// block; 13: no such code; 14: two literals; 16 to 31: base, symbol, offset of the second table, or two literal bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Entry(u32);
 
-const TWO_LITERALS: u32 = 1 << 5;
 const LINK: u32 = 1 << 6;
 const LITERAL: u32 = 1 << 7;
 const END_OF_BLOCK: u32 = 1 << 12;
 const INVALID: u32 = 1 << 13;
+const TWO_LITERALS: u32 = 1 << 14;
 
 impl Entry {
     const fn literal(byte: usize) -> Self {
@@ -65,6 +65,12 @@ impl Entry {
     #[inline(always)]
     pub(super) fn all_bits(self) -> u32 {
         self.0 & 31
+    }
+
+    /// `bits` without those of this entry.
+    #[inline(always)]
+    pub(super) fn skip(self, bits: u64) -> u64 {
+        bits.wrapping_shr(self.0)
     }
 
     #[inline(always)]
@@ -89,7 +95,7 @@ impl Entry {
     /// 1 or 2.
     #[inline(always)]
     pub(super) fn literals(self) -> usize {
-        1 + (self.0 >> 5 & 1) as usize
+        1 + (self.0 / TWO_LITERALS & 1) as usize
     }
 
     #[inline(always)]
