@@ -38,6 +38,13 @@ def count_text(count: int) -> str:
     return f"{count:,}"
 
 
+def duration_text(seconds: float) -> str:
+    """`3725` as `1:02:05`, `65` as `1:05`."""
+    minutes, rest_s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest_s:02d}" if hours else f"{minutes}:{rest_s:02d}"
+
+
 def printable(text: str) -> str:
     """A file name without what could move the cursor of a terminal."""
     return text.encode("utf-8", "backslashreplace").decode().translate(_CONTROLS)
@@ -76,6 +83,8 @@ class Progress:
         bar = "#" * filled + "." * (self._BAR_CHARS - filled)
         rate = self._done / elapsed_s if elapsed_s > 0 else 0.0
         text = f"[{bar}] {self._done}/{self._total} {self._unit}  {rate:.1f}/s"
+        if rate > 0 and self._done < self._total:
+            text += f"  {duration_text((self._total - self._done) / rate)} left"
         return text + (f"  {self._failed} failed" if self._failed else "")
 
     def close(self) -> None:

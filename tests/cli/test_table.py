@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from sglang_mm_ray.cli.table import Progress, bytes_text, printable, render
+from sglang_mm_ray.cli.table import Progress, bytes_text, duration_text, printable, render
 
 
 def test_columns_line_up() -> None:
@@ -44,3 +44,18 @@ def test_progress_is_one_line_on_terminals_and_nothing_elsewhere() -> None:
     assert file.getvalue() == ""
     assert "4/4 images" in terminal.getvalue() and "\n" not in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\x1b[2K")
+
+
+def test_progress_says_how_long_it_goes_on() -> None:
+    progress = Progress(10, "images", io.StringIO())
+    assert "left" not in progress.line(5.0)
+    progress.step()
+    assert progress.line(5.0).endswith("1/10 images  0.2/s  0:45 left")
+    for _ in range(9):
+        progress.step()
+    assert "left" not in progress.line(50.0)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65, "1:05"), (3725, "1:02:05")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
