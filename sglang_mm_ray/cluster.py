@@ -167,6 +167,25 @@ def _listens(host: str, port: int) -> bool:
     return False
 
 
+def _is_let_in(address: str) -> bool:
+    """Whether a cluster wants no token or takes this process's; `ray.init` would try for 20 s."""
+    try:
+        from ray import _raylet
+        from ray._private.services import canonicalize_bootstrap_address
+        from ray.exceptions import AuthenticationError
+    except ImportError:
+        return True  # A Ray before there were tokens.
+    with contextlib.suppress(Exception):  # Whatever else is wrong, `ray.init` says it.
+        found = canonicalize_bootstrap_address(address)
+        try:
+            if found is not None:
+                client: Any = _raylet
+                client.GcsClient(address=found)
+        except AuthenticationError:
+            return False
+    return True
+
+
 def join_ray(address: str | None, **options: Any) -> None:
     """`ray.init` on a cluster that runs: the one named, or in `RAY_ADDRESS`, or that of this machine.
 
@@ -181,6 +200,11 @@ def join_ray(address: str | None, **options: Any) -> None:
     # Ray would try for minutes where nobody listens.
     if host and port.isdigit() and not _listens(host.strip("[]"), int(port)):
         raise ConnectionError(f"no Ray cluster answers at {address}")
+    if not _is_let_in(address):
+        raise ConnectionError(
+            f"the Ray cluster at {address} asks for a token: set RAY_AUTH_MODE=token here too, and give this "
+            "node the cluster's token"
+        )
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **options)
     except ConnectionError as error:

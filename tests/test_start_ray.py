@@ -40,6 +40,26 @@ def test_what_the_caller_set_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert _inherited(monkeypatch) == "glibc.malloc.check=0" == os.environ[NAME]
 
 
+def test_a_cluster_that_wants_a_token_is_told_before_ray_tries_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As ray 2.60 does where a head runs with RAY_AUTH_MODE=token and this process has none.
+    from ray.exceptions import AuthenticationError
+
+    def refuse(address: str) -> None:
+        assert address == "10.0.0.1:6379"
+        raise AuthenticationError("InvalidAuthToken")
+
+    def init(**_: Any) -> None:
+        raise AssertionError("Ray tries")
+
+    monkeypatch.setattr("sglang_mm_ray.cluster._listens", lambda *_: True)
+    monkeypatch.setattr("ray._raylet.GcsClient", refuse)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ConnectionError, match="RAY_AUTH_MODE=token"):
+        join_ray("10.0.0.1:6379")
+
+
 @pytest.mark.parametrize(
     ("said", "token"),
     [
@@ -53,6 +73,7 @@ def test_a_cluster_that_lets_nobody_in_is_told_from_none(
     def init(**_: Any) -> None:
         raise ConnectionError(said)
 
+    monkeypatch.setattr("sglang_mm_ray.cluster._is_let_in", lambda _: True)
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(ConnectionError, match=said) as caught:
         join_ray("auto")

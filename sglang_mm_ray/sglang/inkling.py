@@ -56,7 +56,11 @@ class _ReadyImages:
 
 
 class InklingPoolProcessor(InklingMultimodalProcessor):  # type: ignore[misc]
-    """`InklingMultimodalProcessor` over a pool; same ids, offsets, features and hashes."""
+    """`InklingMultimodalProcessor` over a pool; same ids, offsets and features.
+
+    An image's hash is the first 8 bytes of its content's SHA-256, where SGLang 0.5.23 has those of BLAKE3: a
+    prefix cache that servers with and without a pool share holds an image twice.
+    """
 
     models = InklingMultimodalProcessor.models
 

@@ -26,7 +26,8 @@ pytestmark = [
 
 PHOTOS = sorted((Path(__file__).parents[1] / "data" / "photos").glob("*.[jpw][pne][gb]*"))
 POOL = "sglang-server-test"
-RECOVERY_S = 60.0
+RECOVERY_S = 120.0
+QUEUE_IMAGES = 8
 
 
 def _start_pool(**fields: Any) -> Any:
@@ -39,6 +40,7 @@ def _start_pool(**fields: Any) -> Any:
         num_workers=1,
         threads_per_worker=1,
         transport="float32",
+        max_queued_images=QUEUE_IMAGES,
         **fields,
     )
 
@@ -129,6 +131,14 @@ def test_the_message_says_which_image_is_broken(pooled: Server) -> None:
     answer = pooled.chat([_photo(1), b"\xff\xd8\xff broken", _photo(2)])
     assert answer.status == 400
     assert "image 1" in answer.text
+
+
+def test_an_overloaded_pool_is_said_at_once(plain: Server, pooled: Server) -> None:
+    answer = pooled.chat([_photo(20 + number, 28, 28) for number in range(QUEUE_IMAGES + 1)])
+    assert answer.status == 503
+    assert str(QUEUE_IMAGES) in answer.text
+    images = [_photo(40)]
+    _equal(pooled.chat(images), plain.chat(images))
 
 
 def test_images_without_a_placeholder_are_answered_as_sglang_does(plain: Server, pooled: Server) -> None:

@@ -182,6 +182,8 @@ class Sidecar:
                 command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                # What Ray prints is no output of the server's.
+                stdout=sys.__stderr__,
                 # A signal from a terminal is for SGLang; with it, this one ends by the socket.
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

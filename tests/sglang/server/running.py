@@ -37,7 +37,7 @@ _ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "OMP_NUM_THREADS": "1",
 }
-_START_TIMEOUT_S = 300.0
+_START_TIMEOUT_S = 900.0
 
 
 def free_port() -> int:
