@@ -175,14 +175,11 @@ def _is_let_in(address: str) -> bool:
         from ray.exceptions import AuthenticationError
     except ImportError:
         return True  # A Ray before there were tokens.
-    with contextlib.suppress(Exception):  # Whatever else is wrong, `ray.init` says it.
-        found = canonicalize_bootstrap_address(address)
-        try:
-            if found is not None:
-                client: Any = _raylet
-                client.GcsClient(address=found)
-        except AuthenticationError:
-            return False
+    client: Any = _raylet
+    try:
+        client.GcsClient(address=canonicalize_bootstrap_address(address))
+    except Exception as error:  # Whatever else is wrong, `ray.init` says it.
+        return not isinstance(error, AuthenticationError)
     return True
 
 
