@@ -86,6 +86,8 @@ class Feature:
     shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     tickets: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """How each tensor is fetched, where they travel by reference."""
+    source_size: tuple[int, int] | None = None
+    """Width and height of the source, in pixels."""
 
 
 class Backend(Protocol):
@@ -244,6 +246,7 @@ class PoolBackend:
                     dtypes,
                     shapes,
                     tickets,
+                    value.source_size,
                 )
             )
         return features
@@ -306,6 +309,7 @@ class LocalBackend:
                     tensors,
                     {name: dtype for name, dtype, _ in outcome.tensors},
                     {name: tensor.shape for name, tensor in tensors.items()},
+                    source_size=outcome.source_size,
                 )
             )
         _count_local(len(features))

@@ -31,11 +31,11 @@ class PreparedImage(Image.Image):
         self._mode = "RGB"
         self.feature = feature
         self._read = read
-        self._size_px: tuple[int, int] | None = None
+        self._size_px = feature.source_size
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of the file, in pixels, as its header says."""
+        """Width and height of the file, in pixels."""
         if self._size_px is None:
             with Image.open(BytesIO(self._read())) as image:
                 self._size_px = image.size

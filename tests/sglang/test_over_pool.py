@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import copy
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,8 +34,9 @@ def _never() -> bytes:
 
 
 def test_an_image_that_is_only_carried_is_never_read() -> None:
-    image = PreparedImage(_feature(), _never)
+    image = PreparedImage(dataclasses.replace(_feature(), source_size=(320, 200)), _never)
     assert isinstance(image, Image.Image)
+    assert (image.size, image.width, image.height) == ((320, 200), 320, 200)
     assert image.mode == "RGB"
     assert copy.deepcopy([image])[0].feature is image.feature
 

@@ -76,6 +76,8 @@ class Value:
     """Name, dtype tag and shape as the consumer reads them."""
     tickets: tuple[Any, ...] = ()
     """One for each tensor that travels by reference; none where they lie in memory."""
+    source_size: tuple[int, int] | None = None
+    """Width and height of the source, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ __all__ = ["copies", "is_unfinished", "share", "values_by_reference"]
 
 # How a dtype tag is held: bfloat16 as its bits.
 _NUMPY = {tag: tag for tag in ("float16", "float32", "uint8", "int32", "int64")} | {"bfloat16": "uint16"}
+_FLOATS = {"bf16": "bfloat16", "float32": "float32"}
 
 _Tensors = tuple[tuple[str, str, tuple[int, ...]], ...]
 
@@ -96,33 +98,35 @@ def values_by_reference(
             feature_id, path = next(remaining)
             layout = work.layouts.get(tensor, AS_STORED)
             tickets.append(Ticket(name, feature_id, path, dtype, shape, layout, work.address))
-        values.append(
-            Value(
-                value.digest, value.content_hash, value.grid, value.num_tokens, value.tensors, tuple(tickets)
-            )
-        )
+        values.append(dataclasses.replace(value, tickets=tuple(tickets)))
     return values
 
 
 def _value(image: ProcessedImage, tensors: _Tensors, layouts: Layouts) -> Value:
     as_read = tuple((name, tag, layouts.get(name, AS_STORED).shape(shape)) for name, tag, shape in tensors)
-    return Value(image.facts.digest, image.content_hash, image.grid_thw, image.num_tokens, as_read)
+    facts = image.facts
+    return Value(
+        facts.digest, facts.content_hash, facts.grid, facts.num_tokens, as_read, source_size=facts.source_size
+    )
 
 
 def _read(
     image: ProcessedImage, processor: _core.Processor, dtype: str
 ) -> tuple[_Tensors, list[NDArray[Any]]]:
+    facts = image.facts
     if not is_unfinished(image):
-        return image.facts.tensors, list(image.tensors().values())
-    finished = processor.finished(image.width, image.height, dtype)
-    tensors = tuple((name, tag, tuple(shape)) for name, (tag, shape) in finished.items())
-    sizes = [
-        np.dtype(_NUMPY[tag]).itemsize * int(np.prod(shape, dtype=np.int64)) for _, tag, shape in tensors
-    ]
+        return facts.tensors, list(image.tensors().values())
+    stored = [name for name, _, _ in facts.tensors]
+    # Which of the two floats it is, only normalising decides.
+    floats = {"bfloat16": _FLOATS[dtype], "float32": _FLOATS[dtype]}
+    tensors = tuple(
+        (name, tag if name in stored else floats.get(tag, tag), shape) for name, tag, shape in facts.finished
+    )
+    late = [tensor for tensor in tensors if tensor[0] not in stored]
+    sizes = [np.dtype(_NUMPY[tag]).itemsize * int(np.prod(shape, dtype=np.int64)) for _, tag, shape in late]
     out = np.empty(sum(sizes), np.uint8)
-    processor.finish(image.array(), dtype, out)
-    ends = np.cumsum(sizes)
-    return tensors, [
-        out[end - size : end].view(_NUMPY[tag]).reshape(shape)
-        for (_, tag, shape), size, end in zip(tensors, sizes, ends, strict=True)
-    ]
+    processor.finish(image.array(), dtype, out, source=facts.source_size)
+    made = {}
+    for (name, tag, shape), size, end in zip(late, sizes, np.cumsum(sizes), strict=True):
+        made[name] = out[end - size : end].view(_NUMPY[tag]).reshape(shape)
+    return tensors, [made[name] if name in made else image.array(name) for name, _, _ in tensors]
