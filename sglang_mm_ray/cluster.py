@@ -26,6 +26,7 @@ from ray.util import list_named_actors
 
 from .errors import InvalidArgument, PoolClosed, PoolNotFound
 from .messages import Node
+from .ray_token import is_let_in
 from .reservations import actor_holders
 
 __all__ = [
@@ -167,22 +168,6 @@ def _listens(host: str, port: int) -> bool:
     return False
 
 
-def _is_let_in(address: str) -> bool:
-    """Whether a cluster wants no token or takes this process's; `ray.init` would try for 20 s."""
-    try:
-        from ray import _raylet
-        from ray._private.services import canonicalize_bootstrap_address
-        from ray.exceptions import AuthenticationError
-    except ImportError:
-        return True  # A Ray before there were tokens.
-    client: Any = _raylet
-    try:
-        client.GcsClient(address=canonicalize_bootstrap_address(address))
-    except Exception as error:  # Whatever else is wrong, `ray.init` says it.
-        return not isinstance(error, AuthenticationError)
-    return True
-
-
 def join_ray(address: str | None, **options: Any) -> None:
     """`ray.init` on a cluster that runs: the one named, or in `RAY_ADDRESS`, or that of this machine.
 
@@ -197,7 +182,7 @@ def join_ray(address: str | None, **options: Any) -> None:
     # Ray would try for minutes where nobody listens.
     if host and port.isdigit() and not _listens(host.strip("[]"), int(port)):
         raise ConnectionError(f"no Ray cluster answers at {address}")
-    if not _is_let_in(address):
+    if not is_let_in(address):
         raise ConnectionError(
             f"the Ray cluster at {address} asks for a token: set RAY_AUTH_MODE=token here too, and give this "
             "node the cluster's token"

@@ -73,7 +73,7 @@ def test_a_cluster_that_lets_nobody_in_is_told_from_none(
     def init(**_: Any) -> None:
         raise ConnectionError(said)
 
-    monkeypatch.setattr("sglang_mm_ray.cluster._is_let_in", lambda _: True)
+    monkeypatch.setattr("sglang_mm_ray.cluster.is_let_in", lambda _: True)
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(ConnectionError, match=said) as caught:
         join_ray("auto")
