@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import statistics
-import time
-from collections.abc import Callable
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import ray
-from pooling import patches, photo, png
+from pooling import Door, check, patches, photo, png
+from waiting import until, until_async
 
 import sglang_mm_ray as smr
 
 SMALL: dict[str, Any] = {"num_workers": 2, "threads_per_worker": 1, "warm_bytes": 0, "metrics": False}
+
+
+def router_of(pool: smr.PreprocessPool) -> dict[str, Any]:
+    """What the router of this process has under way."""
+    return pool.status()["router"]  # type: ignore[no-any-return]
 
 
 def test_a_pool_on_a_full_cluster_says_that_it_is_full(local_ray: None) -> None:
@@ -34,7 +39,6 @@ def test_ten_thousand_images_at_a_small_pool(local_ray: None) -> None:
     wanted = [patches(data) for data in files]
 
     async def main(pool: smr.PreprocessPool) -> None:
-        started = time.monotonic()
         calls = [asyncio.ensure_future(pool.preprocess_async([files[n % 50]])) for n in range(10_000)]
         served = refused = 0
         most_held = 0
@@ -48,13 +52,13 @@ def test_ten_thousand_images_at_a_small_pool(local_ray: None) -> None:
                 np.testing.assert_array_equal(image.array(), wanted[number % 50])
                 served += 1
             calls[number] = None  # type: ignore[call-overload]
-            router = pool._live().status()
-            most_held = max(most_held, router["store_held_bytes"] + router["store_promised_bytes"])
-            assert router["under_way_images"] <= 500
+            if number % 50 == 0:
+                router = router_of(pool)
+                most_held = max(most_held, router["store_held_bytes"] + router["store_promised_bytes"])
+                assert router["under_way_images"] <= 500
         # A quick machine may serve them all; that the bound refuses is shown below, whatever the machine.
         assert served >= 500 and served + refused == 10_000
         assert most_held <= budget
-        assert time.monotonic() - started < 120
 
     with smr.PreprocessPool(**SMALL, max_queued_images=500, object_store_budget_bytes=budget) as pool:
         asyncio.run(main(pool))
@@ -68,60 +72,36 @@ def test_ten_thousand_images_at_a_small_pool(local_ray: None) -> None:
 
 
 def test_a_queue_full_of_sources_that_wait_refuses_the_next_at_once(local_ray: None) -> None:
-    @ray.remote(num_cpus=0)
-    class Door:
-        """Gives out bytes once it is opened."""
-
-        def __init__(self) -> None:
-            self._open = asyncio.Event()
-
-        async def open(self) -> None:
-            self._open.set()
-
-        async def data(self, data: bytes) -> bytes:
-            await self._open.wait()
-            return data
-
-    door: Any = Door.remote()
+    door = Door()
     files = [png(photo(seed, 40, 30)) for seed in range(20)]
     with smr.PreprocessPool(**SMALL, max_queued_images=20, router_cache_bytes=0) as pool:
 
         async def main() -> None:
-            held = [asyncio.ensure_future(pool.preprocess_async([door.data.remote(data)])) for data in files]
-            end = time.monotonic() + 20
-            while _under_way(pool) < 20:
-                assert time.monotonic() < end, "the queue did not fill"
-                await asyncio.sleep(0.01)
-            started = time.monotonic()
+            held = [asyncio.ensure_future(pool.preprocess_async([door.behind(data)])) for data in files]
+            await until_async(lambda: router_of(pool)["under_way_images"] == 20)
             with pytest.raises(smr.PoolOverloaded, match="max_queued_images") as refusal:
                 await pool.preprocess_async([files[0]])
-            assert refusal.value.retriable and time.monotonic() - started < 1.0
-            await door.open.remote()
-            for call, data in zip(held, files, strict=True):
-                (image,) = await call
-                np.testing.assert_array_equal(image.array(), patches(data))
+            # Refused while the door was still closed, so it waited for nobody.
+            assert refusal.value.retriable
+            door.open()
+            check(files, [image for (image,) in await asyncio.gather(*held)])
             assert len(await pool.preprocess_async([files[0]])) == 1
 
         asyncio.run(main())
 
 
-def _under_way(pool: smr.PreprocessPool) -> int:
-    return int(pool._live().status()["under_way_images"])
-
-
 def test_a_request_that_could_never_be_held_is_refused_before_it_starts(local_ray: None) -> None:
     files = [png(photo(seed, 300, 250)) for seed in range(30)]
-    with smr.PreprocessPool(**SMALL, object_store_budget_bytes=20 << 20) as pool:
-        started = time.monotonic()
-        with pytest.raises(smr.PoolOverloaded, match="object_store_budget_bytes"):
+    # Whoever waited for room would wait for an hour.
+    with smr.PreprocessPool(**SMALL, object_store_budget_bytes=20 << 20, store_wait_s=3600.0) as pool:
+        with pytest.raises(smr.PoolOverloaded, match=r"cannot be held at once.*object_store_budget_bytes"):
             pool.preprocess(files)
-        assert time.monotonic() - started < 2
 
         # A stream of the same images passes through the same budget.
         async def main() -> list[int]:
             seen = []
             async for index, image in pool.stream(files):
-                assert pool._live().status()["store_held_bytes"] <= 20 << 20
+                assert router_of(pool)["store_held_bytes"] <= 20 << 20
                 seen.append(index)
                 del image
             return seen
@@ -148,11 +128,8 @@ def test_the_store_is_given_back(local_ray: None) -> None:
             rows = [image.array()[0, 0, 0].copy() for image in images]
             assert len(rows) == 20
             del images
-        end = time.monotonic() + 20
-        while _store_used() > before + (8 << 20):
-            assert time.monotonic() < end, "the object store still holds results"
-            time.sleep(0.1)
-        assert pool._live().status()["store_held_bytes"] == 0
+        until(lambda: _store_used() <= before + (8 << 20))
+        until(lambda: router_of(pool)["store_held_bytes"] == 0)
 
 
 def _store_used() -> float:
@@ -164,26 +141,19 @@ def test_a_repeat_costs_no_call_and_no_bytes(local_ray: None) -> None:
     with smr.PreprocessPool(**SMALL) as pool:
         files = [png(photo(n, 200, 150)) for n in range(26)]
         first = pool.preprocess(files)
-        _wait_for(lambda: _completed(pool) == 26)
-        started = time.perf_counter()
+        until(lambda: _completed(pool) == 26)
         again = pool.preprocess([*files, *files])
-        per_image_s = (time.perf_counter() - started) / 52
         assert [image.origin for image in again] == ["router_cache"] * 52
         assert [image.feature for image in again] == [image.feature for image in first] * 2
-        assert per_image_s < 0.005
-        time.sleep(1.2)  # A heartbeat later no worker has done anything.
-        assert _completed(pool) == 26
+        # By its next heartbeats no worker has done anything.
+        new = png(photo(26, 200, 150))
+        pool.preprocess([new])
+        until(lambda: _completed(pool) > 26)
+        assert _completed(pool) == 27
 
 
 def _completed(pool: smr.PreprocessPool) -> int:
     return sum(worker["completed_images"] for worker in pool.status()["workers"])
-
-
-def _wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.05)
 
 
 def test_identity_is_the_content_not_the_place_or_the_neighbours(local_ray: None) -> None:
@@ -214,32 +184,42 @@ def test_equal_bytes_in_another_shape_are_another_content(local_ray: None) -> No
         assert (one.height, one.width) == (other.width, other.height)
 
 
-def test_one_image_is_quick_while_a_long_request_runs(local_ray: None) -> None:
-    with smr.PreprocessPool(**SMALL, router_cache_bytes=0, worker_cache_bytes=0) as pool:
-        long = [png(photo(n, 200, 150)) for n in range(400)]
-        singles = [png(photo(10_000 + n, 200, 150)) for n in range(40)]
+def test_one_image_passes_a_long_request(local_ray: None) -> None:
+    """It waits for some images of the long request, never for all that a worker holds of it."""
+    pixels = photo(0, 200, 150)
+    singles = [png(photo(10_000 + n, 200, 150)) for n in range(20)]
+    finished = 0
+    passed_by: list[int] = []
 
-        async def timed(data: bytes) -> float:
-            started = time.perf_counter()
+    async def main(pool: smr.PreprocessPool) -> None:
+        done = asyncio.Event()
+
+        def endless() -> Iterator[Any]:
+            for number in itertools.count():
+                if done.is_set():
+                    return
+                # None equals another, or they would share a result.
+                pixels[0, 0] = list(number.to_bytes(3, "little"))
+                yield pixels.copy()
+
+        async def long() -> None:
+            nonlocal finished
+            async for _ in pool.stream(endless()):
+                finished += 1
+
+        running = asyncio.ensure_future(long())
+        # The workers hold as much of it as they ever will.
+        await until_async(lambda: finished > 400 or running.done())
+        for data in singles:
+            before = finished
             await pool.preprocess_async([data])
-            return time.perf_counter() - started
+            passed_by.append(finished - before)
+        assert not running.done()
+        done.set()
+        await running
 
-        async def main() -> tuple[float, float, float]:
-            await pool.preprocess_async(long[:20])
-            idle = [await timed(data) for data in singles[:20]]
-            started = time.perf_counter()
-            running = asyncio.ensure_future(pool.preprocess_async(long))
-            await asyncio.sleep(0.2)
-            busy = []
-            for data in singles[20:]:
-                if not running.done():
-                    busy.append(await timed(data))
-            await running
-            assert len(busy) >= 5, "the long request was too short"
-            return statistics.median(idle), statistics.median(busy), time.perf_counter() - started
-
-        idle_s, busy_s, long_s = asyncio.run(main())
-        print(f"idle {idle_s * 1e3:.1f} ms, busy {busy_s * 1e3:.1f} ms, long request {long_s:.2f} s")
-        # The bench holds it to 3; here other programs share the machine.
-        assert busy_s < 6 * idle_s + 0.02
-        assert busy_s < long_s / 10
+    with smr.PreprocessPool(**SMALL, router_cache_bytes=0, worker_cache_bytes=0) as pool:
+        asyncio.run(main(pool))
+    print(f"images of the long request that ended while one was waited for: {sorted(passed_by)}")
+    # Not the median, which other programs make; were they to wait for all, even the luckiest waited for 160.
+    assert sorted(passed_by)[3] < 120
