@@ -10,6 +10,7 @@ from pathlib import Path
 
 import images
 import pytest
+from peak_memory import NEEDS_PEAK
 from PIL import Image
 
 import sglang_mm_ray
@@ -40,6 +41,7 @@ BYTES_OF_A_VALUE = {"bf16": 2, "float32": 4, "uint8": 1}
 WIDTH_PX, HEIGHT_PX = 1600, 1200
 
 
+@NEEDS_PEAK
 @pytest.mark.parametrize("transport", BYTES_OF_A_VALUE)
 @pytest.mark.parametrize("enlarge", [False, True], ids=["size-kept", "enlarged"])
 @pytest.mark.parametrize("options", [{}, {"progressive": True}], ids=["baseline", "progressive"])

@@ -23,6 +23,7 @@ import reference
 import reference_qwen as qwen
 from decoding import difference, encoded, pillow_rgb
 from images import picture, scene
+from peak_memory import NEEDS_PEAK
 from PIL import Image, ImageCms, features
 
 from sglang_mm_ray import _core
@@ -267,7 +268,7 @@ print(memory_bytes("VmHWM") - before)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@NEEDS_PEAK
 def test_many_small_files_of_many_pixels_are_in_memory_one_for_each_thread(tmp_path: Path) -> None:
     # sglang#28587
     side = 2500

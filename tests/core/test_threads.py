@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import reference
 from images import encode, scene
+from peak_memory import NEEDS_PEAK
 from PIL import Image
 
 from sglang_mm_ray import _core
@@ -48,7 +49,7 @@ def core_threads():
 """
 
 
-def run(script: str, timeout_s: float = 120.0, **environment: str) -> Any:
+def run(script: str, timeout_s: float = 500.0, **environment: str) -> Any:
     """What the script prints as JSON, run in a process of its own."""
     code = PRELUDE + textwrap.dedent(script)
     variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", **environment}
@@ -163,13 +164,14 @@ def test_a_fork_after_use_works(busy: bool) -> None:
 
 def test_other_python_threads_run_during_a_batch() -> None:
     datas = [jpeg(1200, 900, seed) for seed in range(6)]
-    ticks: list[float] = []
+    ticks = 0
     stop = threading.Event()
 
     def tick() -> None:
+        nonlocal ticks
         while not stop.is_set():
-            ticks.append(time.perf_counter())
-            time.sleep(0.0005)
+            ticks += 1
+            time.sleep(0.0001)
 
     ticker = threading.Thread(target=tick)
     ticker.start()
@@ -187,12 +189,15 @@ def test_other_python_threads_run_during_a_batch() -> None:
             "finish_batch": lambda: [processor.finish_batch([pixels], "bf16", out) for _ in range(20)],
         }
         for name, call in calls.items():
-            started_s = time.perf_counter()
-            call()
-            ended_s = time.perf_counter()
-            during = sum(started_s < at < ended_s for at in ticks)
-            # Had the call kept the GIL, only a tick between two calls could fall into this time.
-            assert during >= 3, f"{name}: {during} ticks in {ended_s - started_s:.3f} s"
+            most = 0
+            end = time.monotonic() + 60
+            # A call may be over before the other thread is woken, where cores are fast or others have them.
+            while most < 3:
+                assert time.monotonic() < end, f"{name}: {most} ticks at most"
+                before = ticks
+                call()
+                # Had the call kept the GIL, a tick could fall only before it begins and after it ends.
+                most = max(most, ticks - before)
     finally:
         stop.set()
         ticker.join()
@@ -219,6 +224,7 @@ def test_many_python_threads_at_once_get_their_own_results() -> None:
     assert not failures
 
 
+@NEEDS_PEAK
 @pytest.mark.parametrize("kind", ["bytes", "bytearray", "memoryview", "array"])
 def test_encoded_bytes_are_borrowed_and_not_copied(kind: str) -> None:
     """A file of 200 MB, most of it behind the end of the image, must not add its size to the peak."""
@@ -240,6 +246,7 @@ def test_encoded_bytes_are_borrowed_and_not_copied(kind: str) -> None:
     assert run(script) < 50_000, "KiB over what was there before the calls"
 
 
+@NEEDS_PEAK
 def test_pixels_are_borrowed_and_not_copied() -> None:
     script = """
     pixels = np.zeros((10_000, 6_000, 3), np.uint8)

@@ -34,20 +34,21 @@ def test_stubs_match_the_compiled_module() -> None:
 
 IMPORT = """
 import sys, time
-import numpy, PIL.Image
 started_s = time.process_time()
+import numpy, PIL.Image
+ours_s = time.process_time()
 import sglang_mm_ray
-print(time.process_time() - started_s)
+print((time.process_time() - ours_s) / (ours_s - started_s))
 heavy = {"ray", "torch", "transformers", "sglang", "pandas", "pyarrow", "asyncio"} & set(sys.modules)
 sys.exit(f"imported too: {sorted(heavy)}" if heavy else 0)
 """
 
 
 def test_import_is_quick_and_brings_no_ray_and_no_torch() -> None:
-    seconds = []
+    ratios = []
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        seconds.append(float(done.stdout))
-    # CPU seconds, the best of three: a busy machine must not fail this.
-    assert min(seconds) < 0.25, seconds
+        ratios.append(float(done.stdout))
+    # Of the CPU time that numpy and Pillow take; a tenth of it, where it was measured.
+    assert min(ratios) < 0.5, ratios

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S, until_async
 
 from sglang_mm_ray.errors import PoolOverloaded
 from sglang_mm_ray.router.ledger import Ledger
@@ -144,15 +145,21 @@ def test_waiting_for_results_that_nobody_lets_go_of_ends() -> None:
     async def test(ledger: Ledger) -> None:
         ledger.hold(90)
         waiting = asyncio.ensure_future(ledger.promise(50, 1))
-        await asyncio.sleep(0.08)
-        ledger.tick()
+        await tick_until_done(ledger, waiting)
         with pytest.raises(PoolOverloaded, match="let go"):
             await waiting
 
     with_ledger(100, test, wait_s=0.05)
 
 
-def _on_a_thread(ledger: Ledger, size_bytes: int, timeout_s: float = 20.0) -> asyncio.Task[int]:
+async def tick_until_done(ledger: Ledger, waiting: asyncio.Future[Any]) -> None:
+    """Ticks, as the router does now and then, until the one who waits has an answer."""
+    while not waiting.done():
+        ledger.tick()
+        await asyncio.sleep(0.01)
+
+
+def _on_a_thread(ledger: Ledger, size_bytes: int, timeout_s: float = PATIENCE_S) -> asyncio.Task[int]:
     """A reader that copies a result; what was promised while it did."""
 
     def copy() -> int:
@@ -167,7 +174,7 @@ def test_a_readers_copy_waits_for_its_bytes_and_is_counted() -> None:
     async def test(ledger: Ledger) -> None:
         ledger.hold(90)
         copying = _on_a_thread(ledger, 40)
-        await asyncio.sleep(0.05)
+        await until_async(lambda: ledger._waiting)
         assert not copying.done()
         ledger.release(90)
         assert await copying == 40
@@ -181,8 +188,7 @@ def test_a_readers_copy_without_a_place_is_refused() -> None:
     async def test(ledger: Ledger) -> None:
         ledger.hold(90)
         copying = _on_a_thread(ledger, 40)
-        await asyncio.sleep(0.08)
-        ledger.tick()
+        await tick_until_done(ledger, copying)
         with pytest.raises(PoolOverloaded, match="let go"):
             await copying
         with pytest.raises(PoolOverloaded, match="did not come free within"):
@@ -215,7 +221,7 @@ def test_once_nobody_counts_a_copy_is_made_at_once() -> None:
         ledgers.append(ledger)
         ledger.hold(100)
         copying = _on_a_thread(ledger, 40)
-        await asyncio.sleep(0.05)
+        await until_async(lambda: ledger._waiting)
         ledger.close()
         await copying
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import time
+import threading
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from PIL import Image
+from waiting import PATIENCE_S, until, until_async
 
+from sglang_mm_ray._core import build_info
 from sglang_mm_ray.errors import DeadlineExceeded, DecodeError, PoolNotFound
 from sglang_mm_ray.sglang import backend
 from sglang_mm_ray.sglang.backend import open_backend
@@ -67,38 +69,46 @@ def test_a_bad_image_is_named_by_its_place() -> None:
     assert caught.value.index == 1
 
 
-def _many(seed: int, count: int) -> list[bytes]:
-    return [_photo(seed + number, 900) for number in range(count)]
+class _Gate:
+    """Keeps the images of a backend's engine until it opens, and counts those that came."""
+
+    def __init__(self, local: object) -> None:
+        stand_in = local._stand_in()  # type: ignore[attr-defined]
+        self.engine = stand_in._engine
+        self.opened = threading.Event()
+        self.images = 0
+        self._process = self.engine._processor.process
+        self.engine._processor.process = self.process
+
+    def process(self, resolved: object) -> object:
+        self.images += 1
+        assert self.opened.wait(PATIENCE_S)
+        return self._process(resolved)
 
 
 @pytest.mark.usefixtures("unreachable")
 def test_cancelling_drops_what_has_not_started() -> None:
-    local = open_backend("inkling", {}, NOBODY)
-    stand_in = local._stand_in()
-    assert stand_in is not None
-    engine = stand_in._engine
+    gate = _Gate(local := open_backend("inkling", {}, NOBODY))
 
     async def scenario() -> None:
-        work = asyncio.create_task(local.preprocess(_many(100, 40)))
-        while engine.completed_images == before:
-            await asyncio.sleep(0.005)
+        work = asyncio.create_task(local.preprocess([_photo(100 + number) for number in range(40)]))
+        await until_async(lambda: gate.images > 0)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        deadline = time.monotonic() + 30
-        while engine.waiting_images() > 0 and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
-        assert engine.waiting_images() <= 0
+        gate.opened.set()
+        await until_async(lambda: gate.engine.waiting_images() == 0)
 
-    before = engine.completed_images
     asyncio.run(scenario())
-    assert engine.completed_images - before < 40, "the rest was not computed"
+    assert gate.images <= build_info()["threads"], "the rest was not computed"
 
 
 @pytest.mark.usefixtures("unreachable")
 def test_a_deadline_ends_the_call_and_the_work() -> None:
-    hasty = open_backend(
-        "inkling", {}, Settings(pool="x", address="127.0.0.1:1", on_unreachable="local", timeout_s=0.05)
-    )
+    hasty = Settings(pool="x", address="127.0.0.1:1", on_unreachable="local", timeout_s=0.05)
+    gate = _Gate(local := open_backend("inkling", {}, hasty))
     with pytest.raises(DeadlineExceeded):
-        asyncio.run(hasty.preprocess(_many(300, 40)))
+        asyncio.run(local.preprocess([_photo(300 + number) for number in range(40)]))
+    gate.opened.set()
+    until(lambda: gate.engine.waiting_images() == 0)
+    assert gate.images <= build_info()["threads"]
