@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Ray takes a node that does not answer for 10 s for dead, which on a busy machine it is not.
+os.environ.setdefault("RAY_health_check_timeout_ms", "120000")
 
 ROOT = Path(__file__).resolve().parents[1]
 PHOTOS = sorted(path for path in (ROOT / "tests/data/photos").iterdir() if path.suffix != ".md")

@@ -48,6 +48,7 @@ class Door:
 
     def __init__(self) -> None:
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         # In here, so that it travels by value: Ray's processes cannot import the tests.
         class Held:
@@ -61,7 +62,10 @@ class Door:
                 await self._open.wait()
                 return content
 
-        self._actor: Any = ray.remote(num_cpus=0, max_concurrency=1000)(Held).remote()
+        # Here, so that it outlives whatever other node a test takes away.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        options = {"num_cpus": 0, "max_concurrency": 1000, "scheduling_strategy": here}
+        self._actor: Any = ray.remote(**options)(Held).remote()
         self._wait = ray.get
 
     def behind(self, content: Any) -> Any:

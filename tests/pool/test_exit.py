@@ -66,7 +66,7 @@ print(outcome(lambda: pool.preprocess(files)), outcome(pool.close), ray.is_initi
 def _run(program: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'bench'}"}
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=500)
 
 
 def test_ending_without_closing_says_nothing() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import io
+import itertools
 import os
 import pickle
 import statistics
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,10 +20,12 @@ import pytest
 import ray
 from deadly import Deadly, marks
 from PIL import Image
-from pooling import patches, photo, png
+from pooling import Door, check, patches, photo, png
 from ray.exceptions import OutOfMemoryError, RayActorError
+from waiting import PATIENCE_S, until, until_async
 
 import sglang_mm_ray as smr
+from sglang_mm_ray.cluster import NAMESPACE, worker_names
 from sglang_mm_ray.config import PoolConfig
 from sglang_mm_ray.messages import BatchRequest, ImageFacts
 from sglang_mm_ray.metrics import RouterMetrics
@@ -139,32 +141,61 @@ def test_threads_of_all_workers_are_no_more_than_their_cpus(pool: smr.Preprocess
     workers = pool.status()["workers"]
     assert [worker["core_threads"] for worker in workers] == [1] * 3
     # Each holds a CPU, so that the node never looks idle while it has a worker.
-    total, free = ray.cluster_resources()["CPU"], ray.available_resources().get("CPU", 0.0)
-    assert total - free > 3.0
+    total = ray.cluster_resources()["CPU"]
+    until(lambda: total - ray.available_resources().get("CPU", 0.0) > 3.0)
 
 
-def test_control_answers_while_a_huge_image_keeps_the_threads_busy(local_ray: None) -> None:
-    # Several, so that there is time to ask often.
-    huge = [photo(900 + n, 3000, 2000) for n in range(8)]
-    tiny = [png(photo(60 + n, 20, 20)) for n in range(60)]
-    with smr.PreprocessPool(num_workers=1, threads_per_worker=1, warm_bytes=0, metrics=False) as pool:
-        handle = next(iter(pool._live()._dispatcher._records.values())).handle
-        ray.get(handle.status.remote())
-        running = pool._live().submit(huge, None, True)
-        answers, small = [], []
-        while not running.done() and len(answers) < 100:
-            started = time.perf_counter()
-            ray.get(handle.status.remote())
-            answers.append(time.perf_counter() - started)
-            if tiny:
-                started = time.perf_counter()
-                pool.preprocess([tiny.pop()])
-                small.append(time.perf_counter() - started)
-        assert len(running.result()) == 8
-        assert len(answers) >= 2
-        # Alone on the machine this is 2 ms; others share it here.
-        assert statistics.median(answers) < 0.25
-        assert statistics.median(small) < 1.0
+def test_control_answers_while_huge_images_keep_the_thread_busy(local_ray: None) -> None:
+    pixels = photo(900, 3000, 2000)
+    tiny = [png(photo(60 + n, 20, 20)) for n in range(6)]
+    finished = 0
+    answered: list[int] = []
+    small: list[int] = []
+
+    async def main(pool: smr.PreprocessPool) -> None:
+        (name,) = worker_names(pool.name)
+        handle = ray.get_actor(name, namespace=NAMESPACE)
+        enough = asyncio.Event()
+
+        def endless() -> Iterator[Any]:
+            for number in itertools.count():
+                if enough.is_set():
+                    return
+                pixels[0, 0] = number % 256
+                yield pixels.copy()
+
+        async def huge() -> None:
+            nonlocal finished
+            async for _ in pool.stream(endless()):
+                finished += 1
+
+        running = asyncio.ensure_future(huge())
+        await until_async(lambda: finished >= 1 or running.done())
+        for data in tiny:
+            before = finished
+            await handle.status.remote()
+            answered.append(finished - before)
+            before = finished
+            await pool.preprocess_async([data])
+            small.append(finished - before)
+        assert not running.done()
+        enough.set()
+        await running
+
+    with smr.PreprocessPool(
+        num_workers=1,
+        threads_per_worker=1,
+        warm_bytes=0,
+        metrics=False,
+        router_cache_bytes=0,
+        worker_cache_bytes=0,
+        max_queued_images=8,
+    ) as pool:
+        asyncio.run(main(pool))
+    print(f"huge images that ended before the status came: {answered}, before a small image: {small}")
+    # One takes longer than either, so that half of them come before it ends, or the one after it.
+    assert statistics.median(answered) <= 1
+    assert statistics.median(small) <= 2
 
 
 def test_many_readers_of_one_result(pool: smr.PreprocessPool) -> None:
@@ -206,39 +237,30 @@ def test_a_slice_that_is_kept_counts(pool: smr.PreprocessPool) -> None:
     wanted = [patches(png(photo(400 + n, 90, 80))) for n in range(20)]
     copies = [row.copy() for row in rows]
     del images
-    assert held_bytes(pool, size_bytes) == size_bytes
+    until(lambda: held_bytes(pool) == size_bytes)
     for row, tensor, first, second in zip(rows, tensors, wanted[:10], wanted[10:], strict=True):
         np.testing.assert_array_equal(row, first[0, 0])
         np.testing.assert_array_equal(tensor, second[1:2])
         assert not row.flags.writeable and not tensor.flags.writeable
     del rows, tensors, row, tensor
-    assert held_bytes(pool, 0) == 0
+    until(lambda: held_bytes(pool) == 0)
     np.testing.assert_array_equal(copies[3], wanted[3][0, 0])
 
 
-def held_bytes(pool: smr.PreprocessPool, expected: int) -> int:
+def held_bytes(pool: smr.PreprocessPool) -> int:
     """What the router counts as held; it counts what is let go of a moment later."""
     gc.collect()
-    end = time.monotonic() + 5
-    while pool._live().status()["store_held_bytes"] > expected and time.monotonic() < end:
-        time.sleep(0.02)
-    return int(pool._live().status()["store_held_bytes"])
-
-
-@ray.remote(num_cpus=0)
-def frozen(seconds: float) -> bytes:
-    time.sleep(seconds)
-    return b"no image"
+    return int(pool.status()["router"]["store_held_bytes"])
 
 
 def test_a_result_that_does_not_arrive_is_lost_in_time(pool: smr.PreprocessPool) -> None:
     (image,) = pool.preprocess([png(photo(31))])
-    ref = frozen.remote(30.0)
-    started = time.monotonic()
+    door = Door()
+    stored = StoredObject(door.behind(b"no image"), image.stored.node_id)
+    # The door is closed, so that whoever waits for it waits for ever.
     with pytest.raises(smr.ResultLost, match=r"within 0\.3 s"):
-        read(StoredResult(image.facts, StoredObject(ref, image.stored.node_id)), 0.3)
-    assert time.monotonic() - started < 5
-    ray.cancel(ref, force=True)
+        read(StoredResult(image.facts, stored), 0.3)
+    door.open()
 
 
 def test_references_that_cannot_be_read_are_failures_of_their_own(local_ray: None) -> None:
@@ -255,12 +277,17 @@ def test_references_that_cannot_be_read_are_failures_of_their_own(local_ray: Non
     owner = Owner.remote()
     (orphan,) = ray.get(owner.put.remote(png(photo(32, 700, 500))))
     ray.kill(owner)
-    slow, good = frozen.remote(30.0), png(photo(33))
+    # The failures are there before anybody reads: the slow reference alone takes time.
+    with pytest.raises(RayActorError):
+        ray.get(owner.put.remote(b""), timeout=PATIENCE_S)
+    failed_ref = failing.remote()
+    ray.wait([failed_ref], timeout=PATIENCE_S)
+    door, good = Door(), png(photo(33))
     with smr.PreprocessPool(
-        num_workers=1, threads_per_worker=1, warm_bytes=0, metrics=False, read_timeout_s=2.0
+        num_workers=1, threads_per_worker=1, warm_bytes=0, metrics=False, read_timeout_s=4.0
     ) as pool:
-        sources = [slow, good, failing.remote(), orphan]
-        timed_out, image, failed, lost = pool.preprocess(sources, on_error="return", timeout_s=60)
+        sources = [door.behind(b""), good, failed_ref, orphan]
+        timed_out, image, failed, lost = pool.preprocess(sources, on_error="return")
     for error, word, retriable in (
         (timed_out, "read_timeout_s", True),
         (failed, "TimeoutError", False),
@@ -269,7 +296,7 @@ def test_references_that_cannot_be_read_are_failures_of_their_own(local_ray: Non
         assert isinstance(error, smr.FetchError) and word in str(error), error
         assert error.retriable == retriable and "SECRET" not in f"{error}{vars(error)}"
     assert isinstance(image, smr.ProcessedImage)
-    ray.cancel(slow, force=True)
+    door.open()
 
 
 def test_a_worker_killed_for_its_memory_is_a_lost_worker(
@@ -299,12 +326,11 @@ def test_a_worker_killed_for_its_memory_is_a_lost_worker(
     with smr.PreprocessPool(num_workers=1, metrics=False, poison_crashes=1, **options) as pool:
         greedy = ray.put(Deadly(marker))
         files = [png(photo(500 + n, 60, 50)) for n in range(12)]
-        outcomes = pool.preprocess([*files[:6], greedy, *files[6:]], on_error="return", timeout_s=60)
+        outcomes = pool.preprocess([*files[:6], greedy, *files[6:]], on_error="return")
         assert isinstance(outcomes.pop(6), smr.PoisonImage)
-        for data, outcome in zip(files, outcomes, strict=True):
-            np.testing.assert_array_equal(outcome.array(), patches(data))
+        check(files, outcomes)
         deaths = marks(marker)
-        assert 1 <= deaths <= 4
+        assert deaths >= 1
         with pytest.raises(smr.PoisonImage, match="quarantine_s"):
             pool.preprocess([greedy])
         assert marks(marker) == deaths
@@ -329,7 +355,7 @@ def test_many_threads_need_no_retries(pool: smr.PreprocessPool) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(PATIENCE_S)
     assert not wrong and not any(thread.is_alive() for thread in threads)
     assert pool.status()["router"]["retries"] == 0
 
@@ -350,13 +376,14 @@ def test_saturation_is_shown_and_told(
     with smr.PreprocessPool(
         num_workers=1, threads_per_worker=1, warm_bytes=0, metrics=False, max_queued_images=8
     ) as pool:
-        running = pool._live().submit([frozen.remote(2.0)] * 8, None, True)
-        end = time.monotonic() + 20
-        while max(seen.get("router_saturation_ratio", [0.0])) < 1.0:
-            assert time.monotonic() < end and not running.done(), "it never showed"
-            time.sleep(0.02)
+        door = Door()
+        waiting = [door.behind(b"no image")] * 8
+        running = ThreadPoolExecutor(1).submit(pool.preprocess, waiting, on_error="return")
+        until(lambda: max(seen.get("router_saturation_ratio", [0.0])) == 1.0)
         with pytest.raises(smr.PoolOverloaded, match="max_queued_images"):
             pool.preprocess([photo(1)])
         assert "is saturated" in caplog.text
+        until(lambda: max(seen["router_running_images"]) >= 1)
+        door.open()
         assert {type(outcome) for outcome in running.result()} == {smr.DecodeError}
-        assert max(seen["router_running_images"]) >= 1 and seen["router_saturation_ratio"][-1] <= 1.0
+        assert max(seen["router_saturation_ratio"]) == 1.0
