@@ -8,7 +8,7 @@ use crate::common::memory::Buffer;
 use crate::common::normalise::Normaliser;
 use crate::common::resize;
 use crate::error::{CoreError, Result};
-use crate::recipe::{Arithmetic, Declared, Family, Plan, Rect, Request, Source, View};
+use crate::recipe::{Arithmetic, Declared, Family, Load, Plan, Rect, Request, Source, View};
 use crate::stage_times::{BandClock, StageTimes, timed};
 use crate::tensor::{DType, Transport};
 use crate::view_output::ViewOutput;
@@ -68,6 +68,11 @@ impl Processor {
     /// All parameters, defaults filled in, as canonical JSON: equal text means equal results.
     pub fn parameters_json(&self) -> &str {
         &self.parameters_json
+    }
+
+    /// How the family's files are loaded.
+    pub fn load(&self) -> Load {
+        self.family.load()
     }
 
     /// What of a request changes results, as canonical JSON, or nothing: with the parameters, the identity of a result.

@@ -153,6 +153,11 @@ class Processor:
     def parameters_json(self) -> str:
         """All parameters as canonical JSON, defaults filled in: equal text means equal results."""
 
+    @property
+    def load(self) -> str:
+        """How files are loaded: `"rgb"`, as Pillow's `convert("RGB")`; or `"upright"`, where EXIF and
+        transparency count: workers of a pool hand such a file over as pixels, the core takes it as RGB."""
+
     def request_key(self, request: dict[str, Any]) -> str:
         """What of a request's facts changes this family's results, as canonical JSON; empty if nothing does.
         With `parameters_json` it is the identity of a result. Raises `InvalidArgument` for a fact that the

@@ -65,11 +65,11 @@ def decode_with_pillow(
     # Of these Pillow decodes the picture while it opens the file.
     if listed & {"ICO", "ICNS"} and (inner_px := largest_png_px(data)) > policy.max_pixels:
         raise limit_exceeded("image size in pixels", inner_px, policy.max_pixels)
-    with _quiet():
+    with quiet():
         try:
             with Image.open(io.BytesIO(data), formats=formats) as image:
                 name = image.format or name
-                _check_pixels(image.size, policy)
+                check_pixels(image.size, policy)
                 if name == "TIFF":
                     _check_tile(tile_sides(data), policy)
                 moved = _check_frames(image, policy)
@@ -83,7 +83,7 @@ def decode_with_pillow(
         except UnidentifiedImageError:
             raise _unidentified(bytes(data[:16]).ljust(16, b"\0"), listed) from None
         except Exception as error:  # Pillow's plugins raise whatever they stumble over
-            raise _translated(name, error) from None
+            raise translated(name, error) from None
 
 
 def pixels_of_image(image: Image.Image) -> NDArray[np.uint8]:
@@ -93,11 +93,11 @@ def pixels_of_image(image: Image.Image) -> NDArray[np.uint8]:
         DecodeError: the image was opened lazily and its file is broken.
         LimitExceeded: Pillow takes it for a decompression bomb.
     """
-    with _quiet():
+    with quiet():
         try:
             pixels = np.asarray(image.convert("RGB"))
         except Exception as error:
-            raise _translated(image.format or "unknown", error) from None
+            raise translated(image.format or "unknown", error) from None
     if 0 in pixels.shape:
         raise decode_error(image.format or "unknown", "it has no pixels")
     return pixels
@@ -124,7 +124,7 @@ def _unidentified(prefix: bytes, listed: set[str]) -> DecodeError:
 def _rgb(image: Image.Image, policy: SourcePolicy) -> NDArray[np.uint8]:
     image.load()
     # An icon may hold a picture of another size than its directory says.
-    _check_pixels(image.size, policy)
+    check_pixels(image.size, policy)
     return np.asarray(image.convert("RGB"))
 
 
@@ -144,7 +144,7 @@ def _check_frames(image: Image.Image, policy: SourcePolicy) -> bool:
     raise limit_exceeded("number of frames", policy.max_frames + 1, policy.max_frames)
 
 
-def _check_pixels(size: tuple[int, int], policy: SourcePolicy) -> None:
+def check_pixels(size: tuple[int, int], policy: SourcePolicy) -> None:
     width, height = size
     if width * height > policy.max_pixels:
         raise limit_exceeded("image size in pixels", width * height, policy.max_pixels)
@@ -156,7 +156,7 @@ def _check_tile(sides: tuple[int, int], policy: SourcePolicy) -> None:
         raise limit_exceeded("tile size in pixels", pixels, limit)
 
 
-def _translated(format_name: str, error: Exception) -> DecodeError | LimitExceeded:
+def translated(format_name: str, error: Exception) -> DecodeError | LimitExceeded:
     from PIL import Image
 
     if isinstance(error, Image.DecompressionBombError):
@@ -206,7 +206,7 @@ _QUIET = _Quiet()
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     _QUIET.enter()
     try:
         yield

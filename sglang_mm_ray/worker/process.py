@@ -12,6 +12,7 @@ from ..config import PoolConfig
 from ..errors import InternalError, PreprocessError, UnsupportedFormat, limit_exceeded
 from ..messages import Failure, ImageFacts
 from ..sources.source import Resolved, Source, resolve, start_fetch
+from ..sources.upright import upright_rgb
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,6 +107,13 @@ class Processor:
         if resolved.pixels is not None:
             return self._from_pixels(resolved.pixels, resolved.digest), "pixels", None
         data: Any = resolved.data
+        if self._core.load == "upright":
+            started = time.perf_counter()
+            turned = upright_rgb(data, self._policy)
+            if turned is not None:
+                pixels, decoder = turned
+                decode_s = time.perf_counter() - started
+                return self._from_pixels(pixels, resolved.digest), decoder, decode_s
         result = self._core.preprocess_batch([data], self._transport, self._limits, [resolved.digest])[0]
         if not isinstance(result, PreprocessError):
             return result, result.decoder, None

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::recipe::checkpoint::{Checkpoint, PixelBudget, filter_number};
 use crate::recipe::merged::Merged;
 use crate::recipe::{
-    Arithmetic, Backend, Declared, Family, FamilySpec, Fill, Filter, Normalisation, Plan, Request, Source,
-    View, size,
+    Arithmetic, Backend, Declared, Family, FamilySpec, Fill, Filter, Load, Normalisation, Plan, Request,
+    Source, View, size,
 };
 
 /// GLM-4.1V, 4.5V and GLM-OCR, as the registry knows them.
@@ -90,6 +90,10 @@ fn read(fields: &mut Checkpoint, class: &str, mut rule: Rule) -> Result<Declared
 impl Family for Glm {
     fn arithmetic(&self) -> Arithmetic {
         self.normalisation.arithmetic(self.backend)
+    }
+
+    fn load(&self) -> Load {
+        if self.rule == Rule::Halved { Load::Rgb } else { Load::Upright }
     }
 
     fn plan(&self, source: Source, _: &Request) -> Result<Plan> {

@@ -6,6 +6,7 @@ pub mod edge;
 pub mod errors;
 mod inkling;
 pub mod input;
+mod limits;
 pub mod pixels;
 mod processor;
 mod qwen_vl;

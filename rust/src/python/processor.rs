@@ -11,6 +11,7 @@ use super::array::tensor_array;
 use super::edge::run;
 use super::errors::to_python;
 use super::input::Borrowed;
+use super::limits::PyLimits;
 use super::pixels::{Hwc, HwcArray};
 use crate::common::hash::{ContentDigest, content_digest, digest_u64};
 use crate::common::limits::Limits;
@@ -22,47 +23,6 @@ use crate::processor::Processor;
 use crate::recipe::{Plan, Request, Source};
 use crate::registry::default_registry;
 use crate::tensor::{TensorSpec, Transport};
-
-/// Limits that hold before memory is taken.
-#[pyclass(name = "Limits", frozen, from_py_object, module = "sglang_mm_ray._core")]
-#[derive(Clone, Copy)]
-pub struct PyLimits(Limits);
-
-impl PyLimits {
-    /// The limits as the core takes them.
-    pub fn inner(self) -> Limits {
-        self.0
-    }
-}
-
-#[pymethods]
-impl PyLimits {
-    #[new]
-    #[pyo3(signature = (*, max_input_bytes = None, max_pixels = None, max_patches = None))]
-    fn new(max_input_bytes: Option<u64>, max_pixels: Option<u64>, max_patches: Option<u64>) -> Self {
-        let default = Limits::default();
-        Self(Limits {
-            max_input_bytes: max_input_bytes.unwrap_or(default.max_input_bytes),
-            max_pixels: max_pixels.unwrap_or(default.max_pixels),
-            max_patches: max_patches.unwrap_or(default.max_patches),
-        })
-    }
-
-    #[getter]
-    fn max_input_bytes(&self) -> u64 {
-        self.0.max_input_bytes
-    }
-
-    #[getter]
-    fn max_pixels(&self) -> u64 {
-        self.0.max_pixels
-    }
-
-    #[getter]
-    fn max_patches(&self) -> u64 {
-        self.0.max_patches
-    }
-}
 
 /// A preprocessed image.
 #[pyclass(name = "Processed", frozen, get_all, module = "sglang_mm_ray._core")]
@@ -181,6 +141,12 @@ impl PyProcessor {
         self.inner.parameters_json()
     }
 
+    /// How files are loaded: `"rgb"` or `"upright"`.
+    #[getter]
+    fn load(&self) -> &'static str {
+        self.inner.load().name()
+    }
+
     /// What of a request's facts changes results, as canonical JSON; empty if nothing does.
     fn request_key(&self, request: &Bound<'_, PyDict>) -> PyResult<String> {
         self.inner.request_key(&facts(Some(request))?).map_err(to_python)
@@ -213,7 +179,7 @@ impl PyProcessor {
         request: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyList>> {
         let transport = Transport::parse(transport).map_err(to_python)?;
-        let limits = limits.map_or_else(Limits::default, |limits| limits.0);
+        let limits = limits.map_or_else(Limits::default, PyLimits::inner);
         let request = facts(request)?;
         let slices: Vec<&[u8]> = datas.iter().map(Borrowed::bytes).collect();
         let digests = digests.unwrap_or_default();
@@ -241,7 +207,7 @@ impl PyProcessor {
         request: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<PyProcessed> {
         let transport = Transport::parse(transport).map_err(to_python)?;
-        let limits = limits.map_or_else(Limits::default, |limits| limits.0);
+        let limits = limits.map_or_else(Limits::default, PyLimits::inner);
         let request = facts(request)?;
         let pixels = arr.rgb()?;
         let (height, width, pixels) = (pixels.height(), pixels.width(), pixels.values()?);

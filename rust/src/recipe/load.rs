@@ -24,4 +24,17 @@ pub enum Load {
     /// `convert("RGB")` of Pillow: transparency is dropped.
     #[default]
     Rgb,
+    /// Turned as EXIF says, and transparency put on a grey that contrasts, as SGLang loads images of GLM's models. The core
+    /// loads such files as [`Self::Rgb`]; the workers look first, and hand it the pixels.
+    Upright,
+}
+
+impl Load {
+    /// Its name in Python.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rgb => "rgb",
+            Self::Upright => "upright",
+        }
+    }
 }

@@ -95,7 +95,7 @@ impl Entry {
     /// 1 or 2.
     #[inline(always)]
     pub(super) fn literals(self) -> usize {
-        1 + (self.0 / TWO_LITERALS & 1) as usize
+        1 + ((self.0 / TWO_LITERALS) & 1) as usize
     }
 
     #[inline(always)]
