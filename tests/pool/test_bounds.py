@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -185,41 +183,25 @@ def test_equal_bytes_in_another_shape_are_another_content(local_ray: None) -> No
 
 
 def test_one_image_passes_a_long_request(local_ray: None) -> None:
-    """It waits for some images of the long request, never for all that a worker holds of it."""
-    pixels = photo(0, 200, 150)
-    singles = [png(photo(10_000 + n, 200, 150)) for n in range(20)]
-    finished = 0
-    passed_by: list[int] = []
+    """Singles, one after the other, end while a long request runs: none waits for what workers hold of it."""
+    long = [png(photo(n, 200, 150)) for n in range(400)]
+    singles = [png(photo(10_000 + n, 200, 150)) for n in range(30)]
+    passed = 0
 
     async def main(pool: smr.PreprocessPool) -> None:
-        done = asyncio.Event()
-
-        def endless() -> Iterator[Any]:
-            for number in itertools.count():
-                if done.is_set():
-                    return
-                # None equals another, or they would share a result.
-                pixels[0, 0] = list(number.to_bytes(3, "little"))
-                yield pixels.copy()
-
-        async def long() -> None:
-            nonlocal finished
-            async for _ in pool.stream(endless()):
-                finished += 1
-
-        running = asyncio.ensure_future(long())
+        nonlocal passed
+        running = asyncio.ensure_future(pool.preprocess_async(long))
         # The workers hold as much of it as they ever will.
-        await until_async(lambda: finished > 400 or running.done())
+        await until_async(lambda: pool.status()["router"]["running_images"] > 0 or running.done())
         for data in singles:
-            before = finished
             await pool.preprocess_async([data])
-            passed_by.append(finished - before)
-        assert not running.done()
-        done.set()
+            if running.done():
+                break
+            passed += 1
         await running
 
     with smr.PreprocessPool(**SMALL, router_cache_bytes=0, worker_cache_bytes=0) as pool:
         asyncio.run(main(pool))
-    print(f"images of the long request that ended while one was waited for: {sorted(passed_by)}")
-    # Not the median, which other programs make; were they to wait for all, even the luckiest waited for 160.
-    assert sorted(passed_by)[3] < 120
+    print(f"{passed} of {len(singles)} single images ended while a request of {len(long)} ran")
+    # Each would wait for some 200 of the 400 images, were it to wait for what the workers hold.
+    assert passed > 5
